@@ -1,0 +1,164 @@
+#pragma once
+
+// The kernels, written once on the 16-lane vocabulary of a lanes_*.h, which must be included
+// before. Each kernels_*.cc compiles its own copy with its own machine flags and contraction off,
+// so all of them round alike. No library calls here: see KernelTable.
+
+#include "server/optimizer/cpu/kernel_table.h"
+
+namespace zerod {
+namespace {
+
+constexpr std::size_t kWidth = 16;  // elements of one Lanes
+constexpr std::size_t kLineBytes = 64;
+
+inline bool IsLineAligned(const void* at) {
+  return reinterpret_cast<std::uintptr_t>(at) % kLineBytes == 0;
+}
+
+/// Up to 15 elements as full lanes; the rest is zero.
+inline Lanes LoadPart(const float* from, std::size_t numel) {
+  float part[kWidth] = {};
+  __builtin_memcpy(part, from, numel * sizeof(float));
+  return Load(part);
+}
+
+inline void StorePart(float* to, const Lanes& a, std::size_t numel) {
+  float part[kWidth];
+  Store(part, a);
+  __builtin_memcpy(to, part, numel * sizeof(float));
+}
+
+struct AdamWLanes {
+  Lanes parameter;
+  Lanes exp_avg;
+  Lanes exp_avg_sq;
+};
+
+class AdamWElement {
+ public:
+  explicit AdamWElement(const AdamWScalars& s)
+      : gradient_factor_(Broadcast(s.gradient_factor)),
+        beta1_(Broadcast(s.beta1)),
+        one_minus_beta1_(Broadcast(s.one_minus_beta1)),
+        beta2_(Broadcast(s.beta2)),
+        one_minus_beta2_(Broadcast(s.one_minus_beta2)),
+        decay_factor_(Broadcast(s.decay_factor)),
+        inverse_sqrt_correction2_(Broadcast(s.inverse_sqrt_correction2)),
+        eps_(Broadcast(s.eps)),
+        negative_step_size_(Broadcast(s.negative_step_size)) {}
+
+  AdamWLanes operator()(const AdamWLanes& old, const Lanes& raw_gradient) const {
+    const Lanes gradient = Multiply(raw_gradient, gradient_factor_);
+    const Lanes exp_avg =
+        MultiplyAdd(gradient, one_minus_beta1_, Multiply(old.exp_avg, beta1_));
+    const Lanes exp_avg_sq = MultiplyAdd(Multiply(gradient, gradient), one_minus_beta2_,
+                                         Multiply(old.exp_avg_sq, beta2_));
+    const Lanes denominator =
+        MultiplyAdd(SquareRoot(exp_avg_sq), inverse_sqrt_correction2_, eps_);
+    const Lanes parameter = MultiplyAdd(Divide(exp_avg, denominator), negative_step_size_,
+                                        Multiply(old.parameter, decay_factor_));
+    return {parameter, exp_avg, exp_avg_sq};
+  }
+
+ private:
+  Lanes gradient_factor_;
+  Lanes beta1_;
+  Lanes one_minus_beta1_;
+  Lanes beta2_;
+  Lanes one_minus_beta2_;
+  Lanes decay_factor_;
+  Lanes inverse_sqrt_correction2_;
+  Lanes eps_;
+  Lanes negative_step_size_;
+};
+
+inline void AdamWPart(const AdamWPointers& t, std::size_t i, const AdamWElement& element) {
+  const std::size_t rest = t.numel - i;
+  const AdamWLanes updated = element({LoadPart(t.parameter + i, rest), LoadPart(t.exp_avg + i, rest),
+                                      LoadPart(t.exp_avg_sq + i, rest)},
+                                     LoadPart(t.gradient + i, rest));
+  StorePart(t.parameter + i, updated.parameter, rest);
+  StorePart(t.exp_avg + i, updated.exp_avg, rest);
+  StorePart(t.exp_avg_sq + i, updated.exp_avg_sq, rest);
+  if (t.bf16_parameter != nullptr) {
+    std::uint16_t part[kWidth];
+    StoreBf16(part, updated.parameter);
+    __builtin_memcpy(t.bf16_parameter + i, part, rest * sizeof(std::uint16_t));
+  }
+}
+
+#ifndef PF
+#define PF 512
+#endif
+#ifndef NT
+#define NT 0
+#endif
+template <bool kBf16>
+void AdamWPass(const AdamWPointers& t, const AdamWScalars& scalars) {
+  const AdamWElement element(scalars);
+  std::size_t i = 0;
+  for (; i + kWidth <= t.numel; i += kWidth) {
+    if (PF) {
+    Prefetch(t.parameter + i + PF);
+    Prefetch(t.exp_avg + i + PF);
+    Prefetch(t.exp_avg_sq + i + PF);
+    Prefetch(t.gradient + i + PF);
+    }
+    const AdamWLanes updated =
+        element({Load(t.parameter + i), Load(t.exp_avg + i), Load(t.exp_avg_sq + i)},
+                Load(t.gradient + i));
+    if (NT & 1) Stream(t.parameter + i, updated.parameter); else
+    Store(t.parameter + i, updated.parameter);
+    if (NT & 2) {
+    Stream(t.exp_avg + i, updated.exp_avg);
+    Stream(t.exp_avg_sq + i, updated.exp_avg_sq);
+    } else {
+    Store(t.exp_avg + i, updated.exp_avg);
+    Store(t.exp_avg_sq + i, updated.exp_avg_sq);
+    }
+    if (kBf16) StoreBf16(t.bf16_parameter + i, updated.parameter);
+  }
+  if (i < t.numel) AdamWPart(t, i, element);
+  if (NT) FenceStreams();
+}
+
+void AdamW(const AdamWPointers& tensors, const AdamWScalars& scalars) {
+  if (tensors.bf16_parameter != nullptr) {
+    AdamWPass<true>(tensors, scalars);
+  } else {
+    AdamWPass<false>(tensors, scalars);
+  }
+}
+
+template <bool kDecay>
+Lanes SgdElement(const Lanes& parameter, const Lanes& raw_gradient, const SgdScalars& s) {
+  Lanes gradient = Multiply(raw_gradient, Broadcast(s.gradient_factor));
+  if (kDecay) gradient = MultiplyAdd(parameter, Broadcast(s.weight_decay), gradient);
+  return MultiplyAdd(gradient, Broadcast(s.negative_learning_rate), parameter);
+}
+
+template <bool kDecay>
+void SgdPass(float* parameter, const float* gradient, std::size_t numel, const SgdScalars& s) {
+  std::size_t i = 0;
+  for (; i + kWidth <= numel; i += kWidth) {
+    Store(parameter + i, SgdElement<kDecay>(Load(parameter + i), Load(gradient + i), s));
+  }
+  if (i < numel) {
+    const Lanes updated = SgdElement<kDecay>(LoadPart(parameter + i, numel - i),
+                                             LoadPart(gradient + i, numel - i), s);
+    StorePart(parameter + i, updated, numel - i);
+  }
+}
+
+void Sgd(float* parameter, const float* gradient, std::size_t numel, const SgdScalars& s) {
+  // Without decay the term isn't added as zero: an infinite parameter would turn into NaN.
+  if (s.weight_decay != 0.0f) {
+    SgdPass<true>(parameter, gradient, numel, s);
+  } else {
+    SgdPass<false>(parameter, gradient, numel, s);
+  }
+}
+
+}  // namespace
+}  // namespace zerod
