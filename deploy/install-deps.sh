@@ -78,8 +78,8 @@ finish_libtorch() {
   fetcher=""
   case $status in
     0) ;;
-    1) die "could not download the LibTorch wheels of deploy/wheels.txt; check the network and the" \
-      "configuration of pip, then run again (details: $ZEROD_CACHE/pip.log)" ;;
+    1) die "could not download the LibTorch wheels of deploy/wheels.txt; check the network and" \
+      "the configuration of pip, then run again (details: $ZEROD_CACHE/pip.log)" ;;
     *) die "could not unpack the LibTorch wheels; is the disk of $ZEROD_CACHE full?" ;;
   esac
   if ldd "$libtorch/torch/lib/libtorch_cpu.so" | grep -q 'not found'; then
