@@ -95,9 +95,9 @@ class Session {
   StepRecord step_record() const;
   std::vector<double> scalar_values(int count) const;
 
-  /// Maps memory of the attach. Regions are read-only and start with a header page
-  /// (kRegionHeaderBytes); the returned mapping covers it.
-  Mapping MapRegion(int layer, int chunk, int64_t size_bytes);
+  /// Maps memory of the attach. Regions are read-only and start with a header page; `data_bytes` is
+  /// ChunkPlan::RegionBytes(), the mapping is kRegionHeaderBytes longer and starts with the header.
+  Mapping MapRegion(int layer, int chunk, int64_t data_bytes);
   Mapping MapSlot(int slot);
   Mapping MapStage(int layer, int64_t size_bytes);
 

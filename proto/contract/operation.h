@@ -30,8 +30,8 @@ const char* OperationKindName(OperationKind kind);
 enum class Queue : uint8_t { kGather = 0, kReduce = 1, kStep = 2, kScalar = 3, kData = 4 };
 inline constexpr int kQueueCount = 5;
 
-/// The queue in which an operation completes. kRelease never completes; kRegister, kSeal, kWrite and
-/// kRead complete in kData.
+/// The queue in which an operation completes; kSeal, kWrite and kRead complete in kData. kRelease
+/// completes with the gathers after it, kRegister by the plan that answers it; both set no counter.
 Queue QueueOf(OperationKind kind);
 
 enum class OptimizerKind : uint8_t { kAdamW = 1, kSgd = 2 };

@@ -60,7 +60,8 @@ class SharedMemory {
   /// A new descriptor of the same memory for a peer; read-only ones can't be mapped writable.
   FileDescriptor Share(Access access) const;
 
-  /// Gives the pages of a range back to the system; they read as zero afterwards. Both page-aligned.
+  /// Gives the pages of a range back to the system; they read as zero afterwards. Both
+  /// page-aligned.
   void Punch(int64_t offset_bytes, int64_t size_bytes);
 
   /// Bytes of the memory that are resident now, whoever mapped them.
