@@ -4,8 +4,8 @@
 
 namespace zerod {
 
-/// AdamWArguments as the element function uses them: computed in double, rounded once, so that every
-/// implementation starts from the same floats.
+/// AdamWArguments as the element function uses them: computed in double, rounded once, so that
+/// every implementation starts from the same floats.
 struct AdamWScalars {
   float gradient_factor;
   float beta1;

@@ -16,9 +16,12 @@ const OptimizerKernels& SelectKernels(InstructionSet instruction_set) noexcept {
   static const CpuKernels avx2("avx2", Avx2Kernels());
   static const CpuKernels avx512("avx512", Avx512Kernels());
   switch (instruction_set) {
-    case InstructionSet::kPortable: return portable;
-    case InstructionSet::kAvx2: return avx2;
-    case InstructionSet::kAvx512: return avx512;
+    case InstructionSet::kPortable:
+      return portable;
+    case InstructionSet::kAvx2:
+      return avx2;
+    case InstructionSet::kAvx512:
+      return avx512;
   }
   return portable;
 }

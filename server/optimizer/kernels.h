@@ -22,10 +22,10 @@ struct AdamWArguments {
 
 /// What one AdamW pass reads and writes; all spans have the same length and don't overlap.
 struct AdamWTensors {
-  std::span<float> parameter;  // read and written; the fp32 master where the parameter is bf16
-  std::span<float> exp_avg;    // read and written
-  std::span<float> exp_avg_sq;            // read and written
-  std::span<const float> gradient;        // summed, not yet divided or clipped
+  std::span<float> parameter;       // read and written; the fp32 master where the parameter is bf16
+  std::span<float> exp_avg;         // read and written
+  std::span<float> exp_avg_sq;      // read and written
+  std::span<const float> gradient;  // summed, not yet divided or clipped
   std::span<std::uint16_t> bf16_parameter = {};  // written if not empty: bf16 of the new master
 };
 

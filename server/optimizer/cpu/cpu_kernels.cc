@@ -12,14 +12,14 @@ void CpuKernels::AdamW(const AdamWTensors& tensors, const AdamWArguments& argume
               tensors.exp_avg_sq.size(), ", gradient ", tensors.gradient.size());
   ZEROD_CHECK(tensors.bf16_parameter.empty() || tensors.bf16_parameter.size() == numel,
               "parameter ", numel, ", bf16 parameter ", tensors.bf16_parameter.size());
-  table_.adamw({.parameter = tensors.parameter.data(),
-                .exp_avg = tensors.exp_avg.data(),
-                .exp_avg_sq = tensors.exp_avg_sq.data(),
-                .gradient = tensors.gradient.data(),
-                .bf16_parameter =
-                    tensors.bf16_parameter.empty() ? nullptr : tensors.bf16_parameter.data(),
-                .numel = numel},
-               ComputeAdamWScalars(arguments));
+  table_.adamw(
+      {.parameter = tensors.parameter.data(),
+       .exp_avg = tensors.exp_avg.data(),
+       .exp_avg_sq = tensors.exp_avg_sq.data(),
+       .gradient = tensors.gradient.data(),
+       .bf16_parameter = tensors.bf16_parameter.empty() ? nullptr : tensors.bf16_parameter.data(),
+       .numel = numel},
+      ComputeAdamWScalars(arguments));
 }
 
 void CpuKernels::Sgd(std::span<float> parameter, std::span<const float> gradient,
@@ -35,8 +35,8 @@ void CpuKernels::Sgd(std::span<float> parameter, std::span<const float> gradient
 double CpuKernels::SumInto(std::span<float> accumulator, std::span<const float* const> sources,
                            bool overwrite) const {
   ZEROD_CHECK(!sources.empty(), "nothing to sum");
-  return table_.sum_into(accumulator.data(),
-                         {sources.data(), sources.size(), accumulator.size()}, overwrite);
+  return table_.sum_into(accumulator.data(), {sources.data(), sources.size(), accumulator.size()},
+                         overwrite);
 }
 
 void CpuKernels::SumTo(std::span<float> destination, std::span<const float* const> sources) const {

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
+
+#include <immintrin.h>
 
 /// The vocabulary of vector_kernels.h on AVX2 and FMA: 16 floats in two registers. Included by
 /// exactly one source file; the unnamed namespace keeps its code out of the linker's sight.
@@ -25,9 +25,6 @@ inline void Stream(float* to, Lanes a) {
   _mm256_stream_ps(to + 8, a.high);
 }
 inline void FenceStreams() { _mm_sfence(); }
-inline void Prefetch(const float* at) {
-  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
-}
 
 inline Lanes Broadcast(float a) { return {_mm256_set1_ps(a), _mm256_set1_ps(a)}; }
 inline Lanes Add(Lanes a, Lanes b) {

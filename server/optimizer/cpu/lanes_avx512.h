@@ -1,9 +1,9 @@
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
+
+#include <immintrin.h>
 
 /// The vocabulary of vector_kernels.h on AVX-512F: 16 floats at a time. Included by exactly one
 /// source file; the unnamed namespace keeps its code out of the linker's sight.
@@ -18,9 +18,6 @@ inline Lanes Load(const float* from) { return {_mm512_loadu_ps(from)}; }
 inline void Store(float* to, Lanes a) { _mm512_storeu_ps(to, a.value); }
 inline void Stream(float* to, Lanes a) { _mm512_stream_ps(to, a.value); }
 inline void FenceStreams() { _mm_sfence(); }
-inline void Prefetch(const float* at) {
-  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
-}
 
 inline Lanes Broadcast(float a) { return {_mm512_set1_ps(a)}; }
 inline Lanes Add(Lanes a, Lanes b) { return {_mm512_add_ps(a.value, b.value)}; }

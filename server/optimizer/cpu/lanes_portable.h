@@ -27,7 +27,6 @@ inline void Store(float* to, const Lanes& a) {
 }
 inline void Stream(float* to, const Lanes& a) { Store(to, a); }
 inline void FenceStreams() {}
-inline void Prefetch(const float* at) { __builtin_prefetch(at); }
 
 inline Lanes Broadcast(float a) {
   return ForEachLane([&](int) { return a; });

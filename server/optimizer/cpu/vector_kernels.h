@@ -50,12 +50,10 @@ class AdamWElement {
 
   AdamWLanes operator()(const AdamWLanes& old, const Lanes& raw_gradient) const {
     const Lanes gradient = Multiply(raw_gradient, gradient_factor_);
-    const Lanes exp_avg =
-        MultiplyAdd(gradient, one_minus_beta1_, Multiply(old.exp_avg, beta1_));
+    const Lanes exp_avg = MultiplyAdd(gradient, one_minus_beta1_, Multiply(old.exp_avg, beta1_));
     const Lanes exp_avg_sq = MultiplyAdd(Multiply(gradient, gradient), one_minus_beta2_,
                                          Multiply(old.exp_avg_sq, beta2_));
-    const Lanes denominator =
-        MultiplyAdd(SquareRoot(exp_avg_sq), inverse_sqrt_correction2_, eps_);
+    const Lanes denominator = MultiplyAdd(SquareRoot(exp_avg_sq), inverse_sqrt_correction2_, eps_);
     const Lanes parameter = MultiplyAdd(Divide(exp_avg, denominator), negative_step_size_,
                                         Multiply(old.parameter, decay_factor_));
     return {parameter, exp_avg, exp_avg_sq};
@@ -75,9 +73,10 @@ class AdamWElement {
 
 inline void AdamWPart(const AdamWPointers& t, std::size_t i, const AdamWElement& element) {
   const std::size_t rest = t.numel - i;
-  const AdamWLanes updated = element({LoadPart(t.parameter + i, rest), LoadPart(t.exp_avg + i, rest),
-                                      LoadPart(t.exp_avg_sq + i, rest)},
-                                     LoadPart(t.gradient + i, rest));
+  const AdamWLanes updated =
+      element({LoadPart(t.parameter + i, rest), LoadPart(t.exp_avg + i, rest),
+               LoadPart(t.exp_avg_sq + i, rest)},
+              LoadPart(t.gradient + i, rest));
   StorePart(t.parameter + i, updated.parameter, rest);
   StorePart(t.exp_avg + i, updated.exp_avg, rest);
   StorePart(t.exp_avg_sq + i, updated.exp_avg_sq, rest);
@@ -88,39 +87,22 @@ inline void AdamWPart(const AdamWPointers& t, std::size_t i, const AdamWElement&
   }
 }
 
-#ifndef PF
-#define PF 512
-#endif
-#ifndef NT
-#define NT 0
-#endif
+// Plain loads and stores: with four streams to read, the hardware prefetchers do better than
+// software prefetching (0.54 against 0.65 ns per element), and non-temporal stores to lines that
+// were just read cost more than they save (0.9).
 template <bool kBf16>
 void AdamWPass(const AdamWPointers& t, const AdamWScalars& scalars) {
   const AdamWElement element(scalars);
   std::size_t i = 0;
   for (; i + kWidth <= t.numel; i += kWidth) {
-    if (PF) {
-    Prefetch(t.parameter + i + PF);
-    Prefetch(t.exp_avg + i + PF);
-    Prefetch(t.exp_avg_sq + i + PF);
-    Prefetch(t.gradient + i + PF);
-    }
-    const AdamWLanes updated =
-        element({Load(t.parameter + i), Load(t.exp_avg + i), Load(t.exp_avg_sq + i)},
-                Load(t.gradient + i));
-    if (NT & 1) Stream(t.parameter + i, updated.parameter); else
+    const AdamWLanes updated = element(
+        {Load(t.parameter + i), Load(t.exp_avg + i), Load(t.exp_avg_sq + i)}, Load(t.gradient + i));
     Store(t.parameter + i, updated.parameter);
-    if (NT & 2) {
-    Stream(t.exp_avg + i, updated.exp_avg);
-    Stream(t.exp_avg_sq + i, updated.exp_avg_sq);
-    } else {
     Store(t.exp_avg + i, updated.exp_avg);
     Store(t.exp_avg_sq + i, updated.exp_avg_sq);
-    }
     if (kBf16) StoreBf16(t.bf16_parameter + i, updated.parameter);
   }
   if (i < t.numel) AdamWPart(t, i, element);
-  if (NT) FenceStreams();
 }
 
 void AdamW(const AdamWPointers& tensors, const AdamWScalars& scalars) {

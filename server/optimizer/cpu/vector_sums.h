@@ -34,9 +34,6 @@ inline Lanes SumPartAt(const SumSources& s, std::size_t i) {
   return sum;
 }
 
-#ifndef NTS
-#define NTS 0
-#endif
 template <std::size_t kCount, bool kOverwrite, bool kStream>
 double SumIntoPass(float* accumulator, const SumSources& s) {
   SquareSums squares;
@@ -69,35 +66,26 @@ double SumIntoAny(float* accumulator, const SumSources& s) {
 }
 
 double SumInto(float* accumulator, const SumSources& s, bool overwrite) {
-  if (!overwrite) return SumIntoAny<false, (NTS & 2) != 0>(accumulator, s);
-  if ((NTS & 1) && IsLineAligned(accumulator)) return SumIntoAny<true, true>(accumulator, s);
+  if (!overwrite) return SumIntoAny<false, false>(accumulator, s);
+  // Accumulators are read again at the step, long after they left the cache, so they needn't be
+  // read from memory before they are overwritten: 0.32 against 0.38 ns per element.
+  if (IsLineAligned(accumulator)) return SumIntoAny<true, true>(accumulator, s);
   return SumIntoAny<true, false>(accumulator, s);
 }
 
-template <std::size_t kCount, bool kStream>
+// A destination is sent right away: stored past the cache, it would be faster to write but the
+// two together slower (0.72 against 0.44 ns per element).
+template <std::size_t kCount>
 void SumToPass(float* destination, const SumSources& s) {
   std::size_t i = 0;
-  for (; i + kWidth <= s.numel; i += kWidth) {
-    if (kStream) {
-      Stream(destination + i, SumAt<kCount>(s, i));
-    } else {
-      Store(destination + i, SumAt<kCount>(s, i));
-    }
-  }
+  for (; i + kWidth <= s.numel; i += kWidth) Store(destination + i, SumAt<kCount>(s, i));
   if (i < s.numel) StorePart(destination + i, SumPartAt(s, i), s.numel - i);
-  if (kStream) FenceStreams();
-}
-
-template <bool kStream>
-void SumToAny(float* destination, const SumSources& s) {
-  if (s.count == 1) return SumToPass<1, kStream>(destination, s);
-  if (s.count == 2) return SumToPass<2, kStream>(destination, s);
-  SumToPass<0, kStream>(destination, s);
 }
 
 void SumTo(float* destination, const SumSources& s) {
-  if ((NTS & 1) && IsLineAligned(destination)) return SumToAny<true>(destination, s);
-  SumToAny<false>(destination, s);
+  if (s.count == 1) return SumToPass<1>(destination, s);
+  if (s.count == 2) return SumToPass<2>(destination, s);
+  SumToPass<0>(destination, s);
 }
 
 double SumOfSquares(const float* values, std::size_t numel) {
