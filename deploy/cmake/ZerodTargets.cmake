@@ -38,6 +38,14 @@ function(zerod_library name)
   target_link_libraries(${name} ${scope} ${arg_DEPS} Threads::Threads)
 endfunction()
 
+# Under ThreadSanitizer every executable shows it what Debian's libabsl synchronises; the object
+# library comes from tests/.
+function(zerod_sanitized name)
+  if(ZEROD_SANITIZE STREQUAL "thread")
+    target_link_libraries(${name} PRIVATE zerod_absl_mutex)
+  endif()
+endfunction()
+
 # zerod_program(NAME SOURCES main.cc ... [DEPS target ...])
 # An executable in build/bin.
 function(zerod_program name)
@@ -45,6 +53,7 @@ function(zerod_program name)
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE zerod_flags ${arg_DEPS} Threads::Threads)
+  zerod_sanitized(${name})
 endfunction()
 
 # zerod_test(NAME SOURCES a_test.cc ... [DEPS target ...] [PROGRAMS target ...] [LABELS l ...]
@@ -52,8 +61,8 @@ endfunction()
 # One GoogleTest program in build/tests and one line of ctest for it. PROGRAMS are executables of
 # ours that the test starts: they are built before it, and it finds each path in the definition
 # ZEROD_PROGRAM_<NAME> (upper case, - as _). SERIAL keeps ctest from running anything beside it;
-# give it to tests that measure time or start more processes than there are cores. Labels: `daemon`
-# and `client` for what also runs under sanitizers, `torch` for what needs LibTorch.
+# give it to tests that measure time or start more processes than there are cores. A list that runs
+# such tests asks if(ZEROD_WORKER) where they need LibTorch: sanitizer builds have none.
 function(zerod_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT"
     "SOURCES;DEPS;PROGRAMS;LABELS;DEFINES")
@@ -61,6 +70,7 @@ function(zerod_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE zerod_flags ${arg_DEPS} GTest::gmock_main GTest::gmock
     Threads::Threads)
+  zerod_sanitized(${name})
   target_compile_definitions(${name} PRIVATE ${arg_DEFINES})
   foreach(program IN LISTS arg_PROGRAMS)
     string(TOUPPER ${program} definition)
