@@ -15,13 +15,13 @@ namespace zerod {
 /// of another layer, ticket or rank can't be taken for it.
 struct SegmentTag {
   uint64_t ticket = 0;  ///< < 2^32
-  uint16_t layer = 0;
-  uint8_t chunk = 0;
-  uint8_t kind = 0;      ///< OperationKind
+  uint16_t layer = 0;   ///< < 2^12
+  uint8_t chunk = 0;    ///< < 4
+  uint8_t kind = 0;     ///< OperationKind, < 16
   /// Global rank whose shard the segment is (gather, write) or is summed for (reduce). < 2^12.
   uint16_t rank = 0;
 
-  /// 64-bit value that is different for different tags.
+  /// Value of 62 bits that is different for different tags. A field out of range is a bug: aborts.
   uint64_t Value() const;
 };
 
