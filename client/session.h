@@ -33,9 +33,9 @@ struct SessionOptions {
   std::function<void(const std::string&)> on_warning;
 
   // Performance
-  int64_t window_bytes = 0;   ///< bound on leased or arriving layers; 0: none. Equal on all ranks
-  int64_t cache_bytes = -1;   ///< bound on released, still resident layers; -1: the daemon's default
-  int gradient_slots = 2;     ///< slots of the largest layer's size
+  int64_t window_bytes = 0;  ///< bound on leased or arriving layers; 0: none. Equal on all ranks
+  int64_t cache_bytes = -1;  ///< bound on released, still resident layers; -1: the daemon's default
+  int gradient_slots = 2;    ///< slots of the largest layer's size
   std::chrono::milliseconds connect_timeout{10'000};  ///< to reach the daemon
   std::chrono::milliseconds join_timeout{150'000};    ///< until all ranks of the world are attached
 
@@ -48,8 +48,8 @@ struct SessionOptions {
 struct SessionInfo {
   uint64_t epoch = 0;
   std::string job_id;
-  bool created = true;   ///< false: the job existed; its values and step stand
-  uint64_t step = 0;     ///< steps taken before this attach
+  bool created = true;  ///< false: the job existed; its values and step stand
+  uint64_t step = 0;    ///< steps taken before this attach
   Mesh mesh;
   int rank = 0;
   int node = 0;
@@ -63,8 +63,8 @@ struct SessionInfo {
 ///
 /// Submitting is one small message that waits for no answer; Flush() sends what was queued. Waiting
 /// sleeps on the control page. Every wait has a deadline and ends with the attach: when the daemon
-/// dies, a peer is lost or the ranks diverge, the pending and every later call throws Error with the
-/// daemon's reason (kAborted, kUnavailable, kDeadlineExceeded).
+/// dies, a peer is lost or the ranks diverge, the pending and every later call throws Error with
+/// the daemon's reason (kAborted, kUnavailable, kDeadlineExceeded).
 ///
 /// Threads: all methods may be called from any thread, one at a time per object (an internal mutex
 /// orders them); waits don't hold it. Owned by the caller; the destructor closes the stream without

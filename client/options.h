@@ -1,0 +1,12 @@
+#pragma once
+
+#include "client/session.h"
+
+namespace zerod {
+
+inline constexpr size_t kJobIdBytesMax = 128;
+
+/// Throws Error (kInvalidArgument) naming the first option that can't work anywhere.
+void CheckOptions(const SessionOptions& options);
+
+}  // namespace zerod
