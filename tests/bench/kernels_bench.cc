@@ -1,0 +1,138 @@
+// The optimizer kernels against the speed of memory, in one run:
+//   build/bin/kernels_bench [--benchmark_filter=AdamW]
+// Elements are parameters; memcpy of as many floats is the yardstick. AdamW moves 28 bytes per
+// parameter (four arrays read, three written), memcpy 8, so 3.5 times its time is the bound where
+// memory is the limit.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include <benchmark/benchmark.h>
+#include <sys/mman.h>
+
+#include "proto/contract/error.h"
+#include "server/optimizer/factory.h"
+
+namespace zerod {
+namespace {
+
+constexpr std::size_t kNumel = 33'600'000;  // parameters of the benchmark model
+constexpr std::size_t kBlockNumel = 65536;  // the daemon's grain
+
+/// A page-aligned array of floats, every page written.
+class Array {
+ public:
+  explicit Array(bool huge_pages) {
+    void* memory =
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw Error(ErrorCode::kResourceExhausted, "mmap failed");
+    if (huge_pages) ::madvise(memory, kBytes, MADV_HUGEPAGE);
+    values_ = static_cast<float*>(memory);
+    for (std::size_t i = 0; i < kNumel; ++i) {
+      values_[i] = 1e-3f * static_cast<float>(i % 1000 + 1);
+    }
+  }
+  ~Array() { ::munmap(values_, kBytes); }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  std::span<float> span() { return {values_, kNumel}; }
+  float* data() { return values_; }
+
+ private:
+  static constexpr std::size_t kBytes = kNumel * sizeof(float);
+  float* values_;
+};
+
+void CountElements(benchmark::State& state, double bytes_per_element) {
+  const double elements = static_cast<double>(state.iterations()) * kNumel;
+  // Inverted rates: seconds per element, printed with an SI prefix (500p is 0.5 ns).
+  state.counters["s_per_element"] =
+      benchmark::Counter(elements, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["bytes_per_s"] = benchmark::Counter(
+      elements * bytes_per_element, benchmark::Counter::kIsRate, benchmark::Counter::kIs1000);
+}
+
+void Memcpy(benchmark::State& state) {
+  Array to(false), from(false);
+  for (auto _ : state) {
+    std::memcpy(to.data(), from.data(), kNumel * sizeof(float));
+    benchmark::ClobberMemory();
+  }
+  CountElements(state, 8);
+}
+
+void AdamW(benchmark::State& state, const OptimizerKernels* kernels, bool huge_pages) {
+  Array p(huge_pages), m(huge_pages), v(huge_pages), g(huge_pages);
+  AdamWArguments arguments{.learning_rate = 1e-4, .weight_decay = 0.1};
+  for (auto _ : state) {
+    for (std::size_t begin = 0; begin < kNumel; begin += kBlockNumel) {
+      const std::size_t numel = std::min(kBlockNumel, kNumel - begin);
+      kernels->AdamW({p.span().subspan(begin, numel), m.span().subspan(begin, numel),
+                      v.span().subspan(begin, numel), g.span().subspan(begin, numel)},
+                     arguments);
+    }
+    ++arguments.count;
+  }
+  CountElements(state, 28);
+}
+
+void Sgd(benchmark::State& state, const OptimizerKernels* kernels) {
+  Array p(false), g(false);
+  for (auto _ : state) kernels->Sgd(p.span(), g.span(), {.learning_rate = 1e-6});
+  CountElements(state, 12);
+}
+
+void SumInto(benchmark::State& state, const OptimizerKernels* kernels, bool overwrite) {
+  Array accumulator(false), first(false), second(false);
+  const std::array<const float*, 2> sources = {first.data(), second.data()};
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(kernels->SumInto(accumulator.span(), sources, overwrite));
+  }
+  CountElements(state, overwrite ? 12 : 16);
+}
+
+void SumTo(benchmark::State& state, const OptimizerKernels* kernels) {
+  Array destination(false), first(false), second(false);
+  const std::array<const float*, 2> sources = {first.data(), second.data()};
+  for (auto _ : state) kernels->SumTo(destination.span(), sources);
+  CountElements(state, 12);
+}
+
+template <typename Function, typename... Arguments>
+void Register(const std::string& name, Function function, Arguments... arguments) {
+  benchmark::RegisterBenchmark(name.c_str(), function, arguments...)
+      ->Unit(benchmark::kMillisecond)
+      ->MinTime(0.3);
+}
+
+void RegisterAll() {
+  Register("memcpy", Memcpy);
+  for (const InstructionSet set :
+       {InstructionSet::kPortable, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+    if (set > DetectInstructionSet()) continue;
+    const OptimizerKernels* kernels = &SelectKernels(set);
+    const std::string suffix = std::string("/") + kernels->name();
+    Register("AdamW" + suffix, AdamW, kernels, false);
+    Register("AdamW" + suffix + "/huge_pages", AdamW, kernels, true);
+    Register("Sgd" + suffix, Sgd, kernels);
+    Register("SumInto" + suffix + "/overwrite", SumInto, kernels, true);
+    Register("SumInto" + suffix + "/add", SumInto, kernels, false);
+    Register("SumTo" + suffix, SumTo, kernels);
+  }
+}
+
+}  // namespace
+}  // namespace zerod
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  zerod::RegisterAll();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
