@@ -18,12 +18,13 @@ const std::map<std::string, std::set<std::string>, std::less<>>& Below() {
   };
   static const auto store = plus(base, {"server/store"});
   static const auto engine = plus(store, {"server/engine"});
-  static const auto edge = plus(engine, {"server/rpc", "server/cluster"});
+  static const auto edge = plus(engine, {"server/rpc", "server/cluster", "server/config"});
   static const std::map<std::string, std::set<std::string>, std::less<>> below = {
       {"proto", {"proto"}},
       {"client", {"proto", "client"}},
       {"client/ctl", {"proto", "client", "client/ctl"}},
       {"worker", {"proto", "client", "worker"}},
+      {"server/config", edge},
       {"server/layout", base},
       {"server/memory", base},
       {"server/collective", base},
@@ -50,6 +51,10 @@ bool IsGrpc(std::string_view include) {
 }
 bool IsLog(std::string_view include) { return StartsWithAny(include, {"spdlog/", "fmt/"}); }
 bool IsGloo(std::string_view include) { return StartsWithAny(include, {"gloo/", "nccl"}); }
+// The two halves of the contract that translate: gRPC codes and protobuf messages.
+bool IsTranslation(std::string_view path) {
+  return StartsWithAny(path, {"proto/contract/status", "proto/contract/convert"});
+}
 bool IsServer(std::string_view include) { return include.starts_with("server/"); }
 bool IsWorker(std::string_view include) { return include.starts_with("worker/"); }
 
@@ -110,7 +115,7 @@ Findings CheckRooms(const Source& source) {
     return findings;
   }
   for (const Include& include : IncludesOf(source)) {
-    if (!include.quoted) continue;
+    if (!include.quoted || include.name.starts_with("absl/")) continue;
     const std::string target = RoomOf(include.name);
     const bool known = target == "tests" || Below().contains(target);
     if (!known) {
@@ -164,8 +169,8 @@ Findings CheckLibraries(const Source& source) {
     if (IsLog(include.name) && !server && !client_source) {
       rule = "spdlog and fmt are for server/ and the .cc files of client/ only";
     }
-    if (contract && IsGrpc(include.name) && !path.starts_with("proto/contract/status")) {
-      rule = "in proto/contract only the status mapping may know gRPC";
+    if (contract && IsGrpc(include.name) && !IsTranslation(path)) {
+      rule = "in proto/contract only status and convert may know gRPC and protobuf";
     }
     if (!rule.empty()) {
       findings.push_back(Finding(source, include.line, include.name + ": " + std::string(rule)));

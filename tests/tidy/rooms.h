@@ -21,15 +21,16 @@ std::vector<Include> IncludesOf(const Source& source);
 std::string RoomOf(std::string_view path);
 
 /// Each file includes only what its room may: proto <- client <- client/ctl, client <- worker, and
-/// proto <- server/{layout,memory,collective,optimizer} <- store <- engine <- {rpc,cluster} <-
-/// server. Quoted includes are relative to the root.
+/// proto <- server/{layout,memory,collective,optimizer} <- store <- engine <- {config,rpc,cluster}
+/// <- server. Quoted includes are relative to the root (and Abseil's, as is its custom).
 Findings CheckRooms(const Source& source);
 
 /// No two folders include each other, directly or around a corner.
 Findings CheckCycles(std::span<const Source> sources);
 
 /// Which room may include which library: LibTorch only the worker, Gloo only the server, gRPC in
-/// the contract only the status mapping, spdlog and fmt only the server and the client's .cc files.
+/// the contract only its two translations, spdlog and fmt only the server and the client's .cc
+/// files.
 Findings CheckLibraries(const Source& source);
 
 /// No file gets LibTorch together with gRPC, protobuf, spdlog or fmt, nor the worker or LibTorch
