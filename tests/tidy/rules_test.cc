@@ -184,6 +184,9 @@ TEST(BannedCalls, AreAllowedInTheirPlace) {
   const std::string sleeps = "std::this_thread::sleep_for(delay);\n";
   EXPECT_THAT(CheckBannedCalls(MakeSource("client/session.cc", sleeps)), SizeIs(1));
   EXPECT_THAT(CheckBannedCalls(MakeSource("tests/a_test.cc", sleeps)), IsEmpty());
+  const std::string injected = "std::this_thread::sleep_for(failpoints.gather_delay);\n";
+  EXPECT_THAT(CheckBannedCalls(MakeSource("client/session.cc", injected)), IsEmpty());
+  EXPECT_THAT(CheckBannedCalls(MakeSource("client/session.cc", sleeps + injected)), SizeIs(1));
 }
 
 TEST(AtomicNotify, IsFoundWhereNoConditionVariableIs) {
