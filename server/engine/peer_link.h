@@ -63,9 +63,10 @@ struct ScalarContribution {
   std::vector<double> values;  ///< local ranks x values, rank-major
 };
 
-/// The epoch ends; operations up to the horizon still complete on every node.
+/// The epoch ends. Each node says once which step it can still finish; the smallest of these is
+/// finished everywhere, everything later is dropped.
 struct AbortNotice {
-  uint64_t horizon_ticket = 0;
+  uint64_t horizon_ticket = 0;  ///< newest step that all local ranks had submitted; 0: none
   ErrorCode code = ErrorCode::kAborted;
   std::string message;
 };

@@ -1,0 +1,350 @@
+#include "server/engine/group.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "proto/contract/error.h"
+#include "server/layout/difference.h"
+#include "server/optimizer/factory.h"
+
+namespace zerod {
+
+Group::Group(Setup setup)
+    : options_(*setup.options),
+      mutex_(*setup.mutex),
+      topology_(setup.topology),
+      epoch_(setup.epoch),
+      job_(*setup.job),
+      created_(setup.created),
+      link_(setup.link),
+      cache_bytes_(setup.cache_bytes),
+      gradient_slots_(setup.gradient_slots),
+      kernels_(SelectKernels(DetectInstructionSet())),
+      uses_node_lane_(topology_.NodeCount() > 1 || options_.failpoints.gather_delay.count() > 0),
+      members_(std::move(setup.members)),
+      gather_communicator_(std::move(setup.gathers)),
+      reduce_communicator_(std::move(setup.reduces)),
+      exchange_(topology_, gather_communicator_.get()),
+      order_(topology_.World(), [this](const Fingerprint& f) { return Describe(f); }) {
+  for (int local = 0; local < LocalRanks(); ++local) {
+    lanes_.push_back(std::make_unique<Lane>(Concat("lane-", members_[local]->rank)));
+  }
+  node_lane_ = std::make_unique<Lane>("node-lane");
+}
+
+Group::~Group() = default;
+
+void Group::Welcome() {
+  mutex_.AssertHeld();
+  for (const auto& member : members_) {
+    member->page_memory = SharedMemory::Create("zerod:control", kControlPageBytes);
+    ControlPage& page = *new (member->page_memory.data()) ControlPage();
+    page.epoch = epoch_;
+    struct Welcome welcome;
+    welcome.epoch = epoch_;
+    welcome.job_id = job_.id();
+    welcome.created = created_;
+    welcome.step = job_.step;
+    welcome.mesh = job_.mesh();
+    welcome.node = topology_.node;
+    welcome.node_count = topology_.NodeCount();
+    welcome.token = member->token;
+    welcome.private_state = job_.private_state[member->local_rank];
+    welcome.gradient_slots = gradient_slots_;
+    welcome.cache_bytes = cache_bytes_;
+    welcome.deadline_ms = options_.late_deadline.count();
+    member->events->OnWelcome(welcome);
+  }
+}
+
+std::string Group::Describe(const Fingerprint& fingerprint) const {
+  std::string text = OperationKindName(fingerprint.kind);
+  if (fingerprint.layer < 0) return text;
+  const size_t index = static_cast<size_t>(fingerprint.layer);
+  if (index >= job_.layers().size()) return Concat(text, " of layer ", index);
+  return Concat(text, " of layer ", index, " '", job_.layers()[index]->name(), "'");
+}
+
+void Group::Submit(Member& member, std::vector<Operation> operations) {
+  mutex_.AssertHeld();
+  for (Operation& operation : operations) {
+    if (aborting_ || over_ || member.state != Member::State::kActive) return;
+    if (!Admit(member, operation)) return;
+  }
+  order_.Advance(member.rank, member.last_ticket);
+  SendProgress();
+  Dispatch();
+}
+
+bool Group::Admit(Member& member, Operation& operation) {
+  if (std::optional<Error> fault = FindFault(member, operation)) {
+    Abort(*fault);
+    return false;
+  }
+  const Fingerprint fingerprint = FingerprintOf(operation);
+  const auto now = std::chrono::steady_clock::now();
+  if (std::optional<std::string> difference = order_.Record(member.rank, fingerprint, now)) {
+    Abort(Error(ErrorCode::kAborted, *difference));
+    return false;
+  }
+  member.last_ticket = operation.ticket;
+  member.last_kind = operation.kind;
+  const size_t position = operation.ticket - first_ticket_;
+  if (position >= tickets_.size()) {
+    tickets_.resize(position + 1);
+    if (link_ != nullptr) outgoing_.fingerprints.push_back({fingerprint, member.rank});
+  }
+  Ticket& ticket = tickets_[position];
+  ticket.operations.resize(LocalRanks());
+  ++ticket.submitted;
+  ApplyToMember(member, operation);
+  ticket.operations[member.local_rank] = std::move(operation);
+  return true;
+}
+
+std::optional<Error> Group::FindFault(const Member& member, const Operation& operation) const {
+  auto fault = [&](const std::string& what) {
+    return Error(ErrorCode::kInvalidArgument,
+                 Concat("rank ", member.rank, " submitted ", OperationKindName(operation.kind),
+                        " (operation ", operation.ticket, "): ", what));
+  };
+  if (operation.ticket != member.last_ticket + 1) {
+    return fault(Concat("expected operation ", member.last_ticket + 1));
+  }
+  const bool sealed = residency_.has_value();
+  switch (operation.kind) {
+    case OperationKind::kRegister:
+    case OperationKind::kSeal:
+      if (sealed) return fault("the layers are sealed already");
+      return std::nullopt;
+    case OperationKind::kStep:
+      if (!sealed) return fault("seal the layers first");
+      if (!(operation.step.gradient_divisor != 0)) return fault("gradient_divisor is 0");
+      if (operation.private_state.size() > static_cast<size_t>(kPrivateStateBytesMax)) {
+        return fault("more than 16 MiB of private state");
+      }
+      [[fallthrough]];
+    case OperationKind::kScalar:
+      if (operation.values.size() > kValuesMax) {
+        return fault(Concat(operation.values.size(), " values, at most ", kValuesMax));
+      }
+      return std::nullopt;
+    case OperationKind::kWrite:
+      if (operation.content != Content::kParameter) return fault("only parameters can be written");
+      if (operation.source_rank < 0 || operation.source_rank >= topology_.World()) {
+        return fault(Concat("no rank ", operation.source_rank));
+      }
+      if (operation.source_rank == member.rank && member.stage_layer != operation.layer) {
+        return fault(Concat("no staging buffer for layer ", operation.layer));
+      }
+      return FindLayerFault(member, operation);
+    case OperationKind::kRead:
+      if (operation.wants_data && member.stage_layer != operation.layer) {
+        return fault(Concat("no staging buffer for layer ", operation.layer));
+      }
+      return FindLayerFault(member, operation);
+    case OperationKind::kGather:
+    case OperationKind::kRelease:
+    case OperationKind::kReduce:
+      if (!sealed) return fault("seal the layers first");
+      return FindLayerFault(member, operation);
+  }
+  return fault("unknown kind");
+}
+
+std::optional<Error> Group::FindLayerFault(const Member& member,
+                                           const Operation& operation) const {
+  auto fault = [&](const std::string& what) {
+    return Error(ErrorCode::kInvalidArgument,
+                 Concat("rank ", member.rank, " submitted ", OperationKindName(operation.kind),
+                        " (operation ", operation.ticket, "): ", what));
+  };
+  if (operation.layer < 0 || operation.layer >= member.registered) {
+    return fault(Concat("no layer ", operation.layer, " among ", member.registered));
+  }
+  const LayerStore& layer = *job_.layers()[operation.layer];
+  const bool leased = member.leases[operation.layer] > 0 ||
+                      std::ranges::any_of(member.gathers, [&](const Member::PendingGather& g) {
+                        return g.layer == operation.layer && !g.released;
+                      });
+  switch (operation.kind) {
+    case OperationKind::kRelease:
+      if (!leased) return fault(Concat("layer '", layer.name(), "' isn't leased"));
+      break;
+    case OperationKind::kWrite:
+      if (leased) return fault(Concat("layer '", layer.name(), "' is leased; release it first"));
+      break;
+    case OperationKind::kReduce:
+      if (!layer.HasTrainable()) return fault(Concat("layer '", layer.name(), "' is frozen"));
+      if (operation.slot < 0 || operation.slot >= static_cast<int>(member.slots.size())) {
+        return fault(Concat("no gradient slot ", operation.slot));
+      }
+      if (operation.has_gradient.size() != layer.plan().tensors.size()) {
+        return fault(Concat(operation.has_gradient.size(), " gradient bits for ",
+                            layer.plan().tensors.size(), " tensors of layer '", layer.name(), "'"));
+      }
+      break;
+    default: break;
+  }
+  return std::nullopt;
+}
+
+void Group::ApplyToMember(Member& member, const Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::kRegister: RegisterLayer(member, operation); break;
+    case OperationKind::kGather:
+      member.gathers.push_back({operation.ticket, operation.layer, operation.version});
+      if (!uses_node_lane_) PublishLocalGathers(member);
+      break;
+    case OperationKind::kRelease: {
+      int& leases = member.leases[operation.layer];
+      if (leases > 0) {
+        --leases;
+        break;
+      }
+      // A prefetch that is given back before it came: it completes without a lease.
+      const auto pending = std::ranges::find_if(member.gathers, [&](const auto& gather) {
+        return gather.layer == operation.layer && !gather.released;
+      });
+      if (pending != member.gathers.end()) pending->released = true;
+      break;
+    }
+    case OperationKind::kStep: member.last_step_ticket = operation.ticket; break;
+    default: break;
+  }
+}
+
+void Group::RegisterLayer(Member& member, const Operation& operation) {
+  const size_t index = member.registered;
+  try {
+    if (index == job_.layers().size()) {
+      if (job_.sealed) {
+        throw Error(ErrorCode::kFailedPrecondition,
+                    Concat("job '", job_.id(), "' has ", index, " layers; rank ", member.rank,
+                           " registers one more, '", operation.layer_spec.name,
+                           "'; attach with the same model or drop the job (zeroctl drop ",
+                           job_.id(), ")"));
+      }
+      job_.AddLayer(operation.layer_spec);
+    }
+    const LayerStore& layer = job_.layer(static_cast<int>(index));
+    if (auto difference = FirstDifference(operation.layer_spec, layer.plan().spec)) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  Concat("rank ", member.rank, " registers another model than job '", job_.id(),
+                         "' has: ", *difference,
+                         "; attach with the same model or drop the job (zeroctl drop ", job_.id(),
+                         ")"));
+    }
+    ++member.registered;
+    member.leases.resize(member.registered);
+    member.events->OnPlan(operation.ticket, static_cast<int>(index), layer.plan());
+  } catch (const Error& error) {
+    Abort(error);
+  }
+}
+
+void Group::SendProgress() {
+  if (link_ == nullptr) return;
+  outgoing_.last_tickets.clear();
+  for (const auto& member : members_) outgoing_.last_tickets.push_back(member->last_ticket);
+  Broadcast(std::exchange(outgoing_, {}));
+}
+
+void Group::Broadcast(decltype(PeerMessage::body) body) {
+  if (link_ != nullptr) link_->Broadcast({epoch_, std::move(body)});
+}
+
+void Group::Dispatch() {
+  while (!tickets_.empty() && tickets_.front().submitted == LocalRanks()) {
+    Dispatched next;
+    next.ticket = first_ticket_++;
+    next.operations = std::move(tickets_.front().operations);
+    tickets_.pop_front();
+    const OperationKind kind = next.first().kind;
+    if (kind == OperationKind::kGather &&
+        std::ranges::find(forward_order_, next.first().layer) == forward_order_.end()) {
+      forward_order_.push_back(next.first().layer);
+    }
+    if (kind == OperationKind::kRegister) continue;
+    const bool gather = kind == OperationKind::kGather || kind == OperationKind::kRelease;
+    // Gathers may overtake reduces and steps that wait for other nodes, never reads and writes.
+    if (gather && gated_data_ == 0) {
+      RunOnNodeLane(next.first());
+      continue;
+    }
+    if (kind == OperationKind::kStep) {
+      next.forward_order = std::exchange(forward_order_, {});
+      if (gated_data_ == 0) PostStepToNodeLane(next);
+    }
+    if (kind == OperationKind::kWrite || kind == OperationKind::kRead) ++gated_data_;
+    gated_.push_back(std::move(next));
+  }
+  RunGated();
+}
+
+void Group::RunGated() {
+  while (!gated_.empty() && !pending_step_ && !pending_scalar_ && !over_) {
+    const OperationKind kind = gated_.front().first().kind;
+    const bool gather = kind == OperationKind::kGather || kind == OperationKind::kRelease;
+    if (!gather && order_.compared() < gated_.front().ticket) return;
+    Dispatched next = std::move(gated_.front());
+    gated_.pop_front();
+    Run(std::move(next));
+  }
+}
+
+void Group::Run(Dispatched operation) {
+  switch (operation.first().kind) {
+    case OperationKind::kGather:
+    case OperationKind::kRelease: RunOnNodeLane(operation.first()); break;
+    case OperationKind::kSeal: Seal(operation); break;
+    case OperationKind::kReduce: PostReduce(operation); break;
+    case OperationKind::kScalar: ContributeScalar(operation); break;
+    case OperationKind::kWrite:
+    case OperationKind::kRead: PostData(std::move(operation)); break;
+    case OperationKind::kStep:
+      if (!operation.on_node_lane) PostStepToNodeLane(operation);
+      pending_step_.emplace();
+      pending_step_->operation = std::move(operation);
+      TryContribute();
+      break;
+    case OperationKind::kRegister: break;
+  }
+}
+
+void Group::OnPeerMessage(int node, const PeerMessage& message) {
+  mutex_.AssertHeld();
+  if (over_) return;
+  if (const auto* progress = std::get_if<Progress>(&message.body)) {
+    const auto now = std::chrono::steady_clock::now();
+    for (const RankedFingerprint& entry : progress->fingerprints) {
+      if (auto difference = order_.Record(entry.rank, entry.fingerprint, now)) {
+        Abort(Error(ErrorCode::kAborted, *difference));
+        return;
+      }
+    }
+    const int first = topology_.FirstRank(node);
+    const size_t ranks = std::min<size_t>(progress->last_tickets.size(), topology_.Ranks(node));
+    for (size_t i = 0; i < ranks; ++i) {
+      order_.Advance(first + static_cast<int>(i), progress->last_tickets[i]);
+    }
+    RunGated();
+  } else if (const auto* step = std::get_if<StepContribution>(&message.body)) {
+    step_contributions_[step->ticket][node] = *step;
+    TryDecide();
+  } else if (const auto* scalar = std::get_if<ScalarContribution>(&message.body)) {
+    scalar_contributions_[scalar->ticket][node] = *scalar;
+    TryCompleteScalar();
+  } else if (const auto* abort = std::get_if<AbortNotice>(&message.body)) {
+    horizons_[node] = abort->horizon_ticket;
+    Abort(Error(abort->code, abort->message));
+    CheckSettled();
+  } else if (const auto* end = std::get_if<EndNotice>(&message.body)) {
+    ends_[node] = *end;
+    drop_ = drop_ || end->drop;
+    CheckEnded();
+  }
+}
+
+}  // namespace zerod

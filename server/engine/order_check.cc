@@ -1,0 +1,47 @@
+#include "server/engine/order_check.h"
+
+#include <algorithm>
+
+#include "proto/contract/error.h"
+
+namespace zerod {
+
+OrderCheck::OrderCheck(int world, Describe describe)
+    : describe_(std::move(describe)), last_tickets_(world) {}
+
+std::optional<std::string> OrderCheck::Record(int rank, const Fingerprint& fingerprint,
+                                              Clock::time_point now) {
+  if (fingerprint.ticket <= compared_) return std::nullopt;
+  const auto [found, added] =
+      entries_.try_emplace(fingerprint.ticket, Entry{fingerprint, rank, now});
+  const Entry& known = found->second;
+  if (added || known.fingerprint == fingerprint) return std::nullopt;
+  std::string detail;
+  if (known.fingerprint.kind == fingerprint.kind && known.fingerprint.layer == fingerprint.layer) {
+    detail = known.fingerprint.version != fingerprint.version
+                 ? Concat(" (versions ", known.fingerprint.version, " and ", fingerprint.version, ")")
+                 : " (with other arguments)";
+  }
+  return Concat("the ranks diverge at operation ", fingerprint.ticket, ": rank ", known.rank,
+                " submitted ", describe_(known.fingerprint), ", rank ", rank, " submitted ",
+                describe_(fingerprint), detail,
+                "; all ranks must run the same layers in the same order");
+}
+
+void OrderCheck::Advance(int rank, uint64_t ticket) {
+  last_tickets_[rank] = std::max(last_tickets_[rank], ticket);
+  compared_ = *std::ranges::min_element(last_tickets_);
+  entries_.erase(entries_.begin(), entries_.upper_bound(compared_));
+}
+
+std::optional<OrderCheck::Late> OrderCheck::FindLate(Clock::time_point now) const {
+  if (entries_.empty()) return std::nullopt;
+  const auto& [ticket, entry] = *entries_.begin();
+  Late late{{}, entry.rank, ticket, describe_(entry.fingerprint), now - entry.seen};
+  for (size_t rank = 0; rank < last_tickets_.size(); ++rank) {
+    if (last_tickets_[rank] < ticket) late.ranks.push_back(static_cast<int>(rank));
+  }
+  return late;
+}
+
+}  // namespace zerod

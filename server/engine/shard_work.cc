@@ -1,0 +1,204 @@
+#include "server/engine/shard_work.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include "proto/contract/error.h"
+
+namespace zerod {
+namespace {
+
+/// No transport time-out of its own: late ranks are the watchdog's business, which aborts the
+/// communicator.
+constexpr std::chrono::hours kNoTimeout{24};
+
+SegmentTag ReduceTag(uint64_t ticket, int layer, int chunk, int rank) {
+  return {ticket, static_cast<uint16_t>(layer), static_cast<uint8_t>(chunk),
+          static_cast<uint8_t>(OperationKind::kReduce), static_cast<uint16_t>(rank)};
+}
+
+/// The part of each local rank's slot that belongs to the shard of global rank `rank`.
+std::vector<const float*> SlotShards(const ReduceWork& work, const ChunkPlan& chunk, int rank) {
+  std::vector<const float*> sources;
+  for (const std::byte* slot : work.slots) {
+    sources.push_back(reinterpret_cast<const float*>(slot + chunk.slot_offset_bytes) +
+                      rank * chunk.shard_numel);
+  }
+  return sources;
+}
+
+/// Buffers for what crosses between nodes: one shard per remote rank to send to, and per node.
+class RemoteBuffers {
+ public:
+  RemoteBuffers(size_t count, int64_t numel, bool poison) : numel_(numel) {
+    for (size_t i = 0; i < count; ++i) {
+      buffers_.push_back(std::make_unique_for_overwrite<float[]>(numel));
+      if (poison) std::ranges::fill(at(i), std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+  std::span<float> at(size_t index) { return {buffers_[index].get(), static_cast<size_t>(numel_)}; }
+
+ private:
+  const int64_t numel_;
+  std::vector<std::unique_ptr<float[]>> buffers_;
+};
+
+/// Remote ranks whose segments this lane sums and sends.
+std::vector<int> RemoteTargets(const Topology& topology, int local_rank) {
+  std::vector<int> ranks;
+  for (int node = 0; node < topology.NodeCount(); ++node) {
+    if (node == topology.node) continue;
+    for (int local = 0; local < topology.Ranks(node); ++local) {
+      if (local % topology.LocalRanks() == local_rank) {
+        ranks.push_back(topology.FirstRank(node) + local);
+      }
+    }
+  }
+  return ranks;
+}
+
+/// Exchanges node sums and returns the sources of this rank's shard: one sum per node, in order.
+/// `buffers` holds them: first the outgoing ones, then one per node.
+std::vector<const float*> ExchangeNodeSums(const ShardContext& context, const LayerStore& layer,
+                                           const ReduceWork& work, int chunk,
+                                           RemoteBuffers& buffers) {
+  const Topology& topology = context.topology;
+  const ChunkPlan& plan = layer.plan().chunks[chunk];
+  const int own_rank = topology.FirstRank(topology.node) + context.local_rank;
+  const std::vector<int> targets = RemoteTargets(topology, context.local_rank);
+  std::vector<SendSegment> sends;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    context.kernels.SumTo(buffers.at(i), SlotShards(work, plan, targets[i]));
+    sends.push_back({topology.NodeOf(targets[i]),
+                     ReduceTag(work.ticket, layer.index(), chunk, targets[i]),
+                     std::as_bytes(buffers.at(i))});
+  }
+  std::vector<ReceiveSegment> receives;
+  std::vector<const float*> sources;
+  for (int node = 0; node < topology.NodeCount(); ++node) {
+    const std::span<float> buffer = buffers.at(targets.size() + node);
+    sources.push_back(buffer.data());
+    if (node == topology.node) continue;
+    receives.push_back({node, ReduceTag(work.ticket, layer.index(), chunk, own_rank),
+                        std::as_writable_bytes(buffer)});
+  }
+  context.kernels.SumTo(buffers.at(targets.size() + topology.node),
+                        SlotShards(work, plan, own_rank));
+  context.reduce_communicator->Exchange(sends, receives, kNoTimeout);
+  return sources;
+}
+
+double AddToAccumulator(const ShardContext& context, std::span<float> accumulator,
+                        std::vector<const float*> sources, bool overwrite) {
+  double sum_squares = 0;
+  for (size_t begin = 0; begin < accumulator.size(); begin += kBlockNumel) {
+    const size_t numel = std::min<size_t>(kBlockNumel, accumulator.size() - begin);
+    sum_squares += context.kernels.SumInto(accumulator.subspan(begin, numel), sources, overwrite);
+    for (const float*& source : sources) source += numel;
+  }
+  return sum_squares;
+}
+
+}  // namespace
+
+double ReduceShard(const ShardContext& context, const LayerStore& layer, const ReduceWork& work) {
+  const Topology& topology = context.topology;
+  const int own_rank = topology.FirstRank(topology.node) + context.local_rank;
+  double sum_squares = 0;
+  for (size_t i = 0; i < layer.plan().chunks.size(); ++i) {
+    const int chunk = static_cast<int>(i);
+    const ChunkPlan& plan = layer.plan().chunks[i];
+    if (!plan.trainable) continue;
+    const std::span<float> accumulator = layer.Accumulator(chunk, context.local_rank);
+    if (topology.NodeCount() == 1) {
+      sum_squares += AddToAccumulator(context, accumulator, SlotShards(work, plan, own_rank),
+                                      work.overwrite);
+      continue;
+    }
+    RemoteBuffers buffers(
+        RemoteTargets(topology, context.local_rank).size() + topology.NodeCount(),
+        plan.shard_numel, context.poison);
+    sum_squares += AddToAccumulator(
+        context, accumulator, ExchangeNodeSums(context, layer, work, chunk, buffers),
+        work.overwrite);
+  }
+  return sum_squares;
+}
+
+namespace {
+
+/// One tensor's part of one shard, in elements from the shard's begin.
+struct ShardPart {
+  int chunk = 0;
+  int tensor = 0;
+  int64_t begin_numel = 0;
+  int64_t numel = 0;
+};
+
+std::vector<ShardPart> UpdatingParts(const LayerStore& layer, int rank) {
+  std::vector<ShardPart> parts;
+  for (size_t i = 0; i < layer.plan().tensors.size(); ++i) {
+    const TensorPlan& tensor = layer.plan().tensors[i];
+    if (!layer.updating[i]) continue;
+    const int64_t shard_numel = layer.plan().chunks[tensor.chunk].shard_numel;
+    const int64_t shard_begin = rank * shard_numel;
+    const int64_t begin = std::max(tensor.offset_numel, shard_begin);
+    const int64_t end = std::min(tensor.offset_numel + tensor.numel, shard_begin + shard_numel);
+    if (begin < end) {
+      parts.push_back({tensor.chunk, static_cast<int>(i), begin - shard_begin, end - begin});
+    }
+  }
+  return parts;
+}
+
+void UpdateBlock(const ShardContext& context, const LayerStore& layer, const UpdateWork& work,
+                 const ShardPart& block) {
+  const StepArguments& step = work.arguments;
+  const TensorSpec& spec = layer.plan().spec.tensors[block.tensor];
+  const double learning_rate = step.learning_rate * static_cast<double>(spec.lr_scale);
+  const double weight_decay = spec.decay ? step.weight_decay : 0.0;
+  auto part = [&](std::span<float> shard) { return shard.subspan(block.begin_numel, block.numel); };
+  const std::span<float> parameter = part(layer.Parameters(block.chunk, context.local_rank));
+  const std::span<const float> gradient = part(layer.Accumulator(block.chunk, context.local_rank));
+  if (step.optimizer == OptimizerKind::kSgd) {
+    context.kernels.Sgd(parameter, gradient, {learning_rate, weight_decay, work.factor});
+    return;
+  }
+  AdamWTensors tensors;
+  tensors.parameter = parameter;
+  tensors.exp_avg = part(layer.ExpAvg(block.chunk, context.local_rank));
+  tensors.exp_avg_sq = part(layer.ExpAvgSq(block.chunk, context.local_rank));
+  tensors.gradient = gradient;
+  AdamWArguments arguments;
+  arguments.learning_rate = learning_rate;
+  arguments.beta1 = step.beta1;
+  arguments.beta2 = step.beta2;
+  arguments.eps = step.eps;
+  arguments.weight_decay = weight_decay;
+  arguments.count = layer.counts[block.tensor];
+  arguments.gradient_factor = work.factor;
+  context.kernels.AdamW(tensors, arguments);
+}
+
+}  // namespace
+
+void UpdateShard(const ShardContext& context, LayerStore& layer, const UpdateWork& work,
+                 StepProgress& progress) {
+  const int rank = context.topology.FirstRank(context.topology.node) + context.local_rank;
+  progress.begun = work.step;
+  progress.factor = work.factor;
+  progress.layer = layer.index();
+  for (ShardPart part : UpdatingParts(layer, rank)) {
+    progress.chunk = part.chunk;
+    const int64_t end = part.begin_numel + part.numel;
+    for (; part.begin_numel < end; part.begin_numel += kBlockNumel) {
+      part.numel = std::min(kBlockNumel, end - part.begin_numel);
+      progress.block = part.begin_numel / kBlockNumel;
+      UpdateBlock(context, layer, work, part);
+    }
+  }
+}
+
+}  // namespace zerod

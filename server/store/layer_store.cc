@@ -1,0 +1,182 @@
+#include "server/store/layer_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "proto/contract/error.h"
+#include "server/store/state_header.h"
+
+namespace zerod {
+namespace {
+
+constexpr int kAccumulator = 0;
+constexpr int kExpAvg = 1;
+constexpr int kExpAvgSq = 2;
+constexpr int kStateParts = 3;
+
+SharedMemory MakeState(StateKind kind, const std::string& label, int64_t size_bytes,
+                       const Placement& placement) {
+  SharedMemory memory =
+      SharedMemory::Create(label, kRegionHeaderBytes + size_bytes, placement.huge_pages);
+  StateHeader& header = *new (memory.data()) StateHeader();
+  header.kind = kind;
+  header.dp = placement.mesh.dp;
+  header.tp = placement.mesh.tp;
+  SetJobId(header, placement.job_id);
+  return memory;
+}
+
+}  // namespace
+
+LayerStore::LayerStore(int index, LayerPlan plan, const Placement& placement)
+    : active(plan.spec.tensors.size()),
+      updating(plan.spec.tensors.size()),
+      counts(plan.spec.tensors.size()),
+      sum_squares(placement.topology.LocalRanks()),
+      index_(index),
+      plan_(std::move(plan)),
+      topology_(placement.topology) {
+  const uint64_t hash = HashOf(plan_.spec);
+  const int first_rank = topology_.FirstRank(topology_.node);
+  for (size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
+    const ChunkPlan& chunk_plan = plan_.chunks[chunk];
+    const std::string label = Concat("zerod:", name(), ":", chunk);
+    auto describe = [&](SharedMemory& memory, int rank) {
+      StateHeader& header = HeaderOf(memory);
+      header.layer_hash = hash;
+      header.layer = index_;
+      header.chunk = static_cast<int>(chunk);
+      header.rank = rank;
+    };
+    regions_.push_back(
+        MakeState(StateKind::kRegion, label, chunk_plan.RegionBytes(), placement));
+    describe(regions_.back(), -1);
+    states_.emplace_back();
+    if (!chunk_plan.trainable) continue;
+    has_trainable_ = true;
+    const int64_t part_bytes = chunk_plan.shard_numel * static_cast<int64_t>(sizeof(float));
+    for (int local = 0; local < topology_.LocalRanks(); ++local) {
+      states_.back().push_back(
+          MakeState(StateKind::kShard, label + ":state", kStateParts * part_bytes, placement));
+      describe(states_.back().back(), first_rank + local);
+      if (placement.poison) {
+        std::ranges::fill(Accumulator(static_cast<int>(chunk), local),
+                          std::numeric_limits<float>::quiet_NaN());
+      }
+    }
+  }
+}
+
+std::span<std::byte> LayerStore::ChunkBytes(int chunk) const {
+  return {regions_[chunk].data() + kRegionHeaderBytes,
+          static_cast<size_t>(plan_.chunks[chunk].RegionBytes())};
+}
+
+std::span<std::byte> LayerStore::ShardBytes(int chunk, int first_rank, int ranks) const {
+  const ChunkPlan& chunk_plan = plan_.chunks[chunk];
+  const size_t shard_bytes = chunk_plan.shard_numel * SizeOf(chunk_plan.dtype);
+  return ChunkBytes(chunk).subspan(first_rank * shard_bytes, ranks * shard_bytes);
+}
+
+std::span<float> LayerStore::Parameters(int chunk, int local_rank) const {
+  ZEROD_CHECK(plan_.chunks[chunk].dtype == DType::kFloat32, "layer ", name());
+  const std::span<std::byte> bytes =
+      ShardBytes(chunk, topology_.FirstRank(topology_.node) + local_rank, 1);
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+std::span<float> LayerStore::State(int chunk, int local_rank, int part) const {
+  const size_t shard_numel = plan_.chunks[chunk].shard_numel;
+  std::byte* data = states_[chunk][local_rank].data() + kRegionHeaderBytes;
+  return {reinterpret_cast<float*>(data) + part * shard_numel, shard_numel};
+}
+
+std::span<float> LayerStore::Accumulator(int chunk, int local_rank) const {
+  return State(chunk, local_rank, kAccumulator);
+}
+std::span<float> LayerStore::ExpAvg(int chunk, int local_rank) const {
+  return State(chunk, local_rank, kExpAvg);
+}
+std::span<float> LayerStore::ExpAvgSq(int chunk, int local_rank) const {
+  return State(chunk, local_rank, kExpAvgSq);
+}
+
+std::span<float> LayerStore::Values(Content content, int chunk, int local_rank) const {
+  switch (content) {
+    case Content::kParameter: return Parameters(chunk, local_rank);
+    case Content::kGradient: return Accumulator(chunk, local_rank);
+    case Content::kExpAvg: return ExpAvg(chunk, local_rank);
+    case Content::kExpAvgSq: return ExpAvgSq(chunk, local_rank);
+  }
+  ZEROD_CHECK(false, "content ", static_cast<int>(content));
+  return {};
+}
+
+void LayerStore::PunchRemote() {
+  const int first = topology_.FirstRank(topology_.node);
+  const int after = first + topology_.LocalRanks();
+  for (size_t chunk = 0; chunk < regions_.size(); ++chunk) {
+    const ChunkPlan& chunk_plan = plan_.chunks[chunk];
+    const int64_t shard_bytes = chunk_plan.shard_numel * SizeOf(chunk_plan.dtype);
+    if (first > 0) regions_[chunk].Punch(kRegionHeaderBytes, first * shard_bytes);
+    const int64_t tail_bytes = (topology_.World() - after) * shard_bytes;
+    if (tail_bytes > 0) {
+      regions_[chunk].Punch(kRegionHeaderBytes + after * shard_bytes, tail_bytes);
+    }
+  }
+}
+
+int64_t LayerStore::ParameterBytes() const {
+  int64_t bytes = 0;
+  for (const ChunkPlan& chunk : plan_.chunks) {
+    bytes += chunk.shard_numel * SizeOf(chunk.dtype) * topology_.LocalRanks();
+  }
+  return bytes;
+}
+
+int64_t LayerStore::StateBytes() const {
+  int64_t bytes = 0;
+  for (const auto& states : states_) {
+    for (const SharedMemory& state : states) bytes += state.size_bytes() - kRegionHeaderBytes;
+  }
+  return bytes;
+}
+
+int64_t LayerStore::StateResidentBytes() const {
+  int64_t bytes = 0;
+  for (const auto& states : states_) {
+    for (const SharedMemory& state : states) bytes += state.ResidentBytes() - kRegionHeaderBytes;
+  }
+  return bytes;
+}
+
+void LayerStore::WriteVersion(uint64_t new_version, uint64_t epoch) {
+  version = new_version;
+  for (size_t chunk = 0; chunk < regions_.size(); ++chunk) {
+    HeaderOf(regions_[chunk]).version = new_version;
+    HeaderOf(regions_[chunk]).epoch = epoch;
+    for (SharedMemory& state : states_[chunk]) {
+      HeaderOf(state).version = new_version;
+      HeaderOf(state).epoch = epoch;
+    }
+  }
+}
+
+void ZeroGaps(const LayerPlan& plan, int chunk, std::span<std::byte> bytes,
+              int64_t element_bytes) {
+  int64_t done_numel = 0;
+  auto zero_until = [&](int64_t end_numel) {
+    std::memset(bytes.data() + done_numel * element_bytes, 0,
+                (end_numel - done_numel) * element_bytes);
+  };
+  // Tensors of a chunk lie in registration order, so their offsets ascend.
+  for (const TensorPlan& tensor : plan.tensors) {
+    if (tensor.chunk != chunk) continue;
+    zero_until(tensor.offset_numel);
+    done_numel = tensor.offset_numel + tensor.numel;
+  }
+  zero_until(plan.chunks[chunk].padded_numel);
+}
+
+}  // namespace zerod
