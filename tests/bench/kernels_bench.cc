@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <span>
 #include <string>
 
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "proto/contract/error.h"
 #include "server/optimizer/factory.h"
@@ -22,13 +24,19 @@ namespace {
 constexpr std::size_t kNumel = 33'600'000;  // parameters of the benchmark model
 constexpr std::size_t kBlockNumel = 65536;  // the daemon's grain
 
-/// A page-aligned array of floats, every page written.
+/// A page-aligned array of floats in a memfd, like the daemon's; every page written.
 class Array {
  public:
   explicit Array(bool huge_pages) {
-    void* memory =
-        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw Error(ErrorCode::kResourceExhausted, "mmap failed");
+    const int descriptor = ::memfd_create("array", MFD_CLOEXEC);
+    void* memory = MAP_FAILED;
+    if (descriptor >= 0 && ::ftruncate(descriptor, kBytes) == 0) {
+      memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    }
+    if (descriptor >= 0) ::close(descriptor);
+    if (memory == MAP_FAILED) {
+      throw Error(ErrorCode::kResourceExhausted, Concat(kBytes, " bytes: ", ErrnoText(errno)));
+    }
     if (huge_pages) ::madvise(memory, kBytes, MADV_HUGEPAGE);
     values_ = static_cast<float*>(memory);
     for (std::size_t i = 0; i < kNumel; ++i) {
