@@ -13,7 +13,7 @@ import workload
 
 
 def write_tokens(path, count, seed):
-    """A walk over 256 tokens: one of four fixed successors (likelier first), sometimes any token."""
+    """A walk over 256 tokens: one of four fixed successors, or now and then any token."""
     import numpy
     rng = numpy.random.default_rng(seed)
     successors = rng.integers(0, 256, size=(256, 4))
@@ -28,7 +28,7 @@ def write_tokens(path, count, seed):
 
 
 def write_checkpoint(folder, preset, seed):
-    """config.json and model.safetensors with Hugging Face names; returns the number of parameters."""
+    """config.json and model.safetensors with Hugging Face names; returns how many parameters."""
     import torch
     from safetensors.torch import save_file
     config = workload.make_config(preset)
@@ -62,7 +62,8 @@ def main():
     parser.add_argument("--tokens", type=int, default=1 << 18, help="tokens to write (262144)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    done = os.path.join(options.folder, f"complete-{options.preset}-{options.tokens}-{options.seed}")
+    what = f"{options.preset}-{options.tokens}-{options.seed}"
+    done = os.path.join(options.folder, f"complete-{what}")
     if os.path.exists(done):
         return
     os.makedirs(options.folder, exist_ok=True)

@@ -21,11 +21,11 @@ class System:
 
     build     build(options) -> step function; options also carries rank (and world)
     imports   does the system's own imports, so that they count into the base
-    package   distribution whose version is reported, None if it is torch's
+    package   its distribution, whose version is reported too
     batches   micro-batches that one process computes per step (the emulation has several)
     """
 
-    def __init__(self, name, build, imports=lambda: None, package=None, batches=1):
+    def __init__(self, name, build, imports=lambda: None, package="torch", batches=1):
         self.name, self.build, self.imports = name, build, imports
         self.package, self.batches = package, batches
 
@@ -44,7 +44,8 @@ def _launch(system, options):
         _start_ranks(family, names, folder, options)
         watch = proc.MemoryWatch(family)
         if options.memory:
-            run.await_arrival(folder, "imported", range(options.world), lambda: family.running(names))
+            run.await_arrival(folder, "imported", range(options.world),
+                              check=lambda: family.running(names))
             watch.set_base()
             run.meet(folder, "imported", "launcher", [])
         while family.running(names):
@@ -55,7 +56,7 @@ def _launch(system, options):
         for name in names:
             with open(os.path.join(folder, name + ".json")) as file:
                 records.append(json.load(file))
-        report = run.describe(system.name, options, system.package)
+        report = run.describe(system.name, options, {"torch", "transformers", system.package})
         report |= {"daemons": 0, **run.summary(options, records), **_memory(records)}
         if options.memory:
             report["node_memory_mb"] = round(watch.above_base_mb(), 1)

@@ -3,13 +3,13 @@ import argparse
 import contextlib
 import importlib.metadata
 import json
+import os
 import shutil
 import socket
 import statistics
 import sys
 import tempfile
 import time
-import os
 
 import proc
 import workload
@@ -94,10 +94,9 @@ def summary(options, ranks):
     }
 
 
-def describe(system, options, package=None):
+def describe(system, options, packages=()):
     """Which system ran and with what."""
-    versions = {name: importlib.metadata.version(name)
-                for name in ("torch", "transformers", package) if name}
+    versions = {name: importlib.metadata.version(name) for name in packages}
     return {"system": system, "versions": versions, "ranks": options.world,
             "preset": options.preset, "micro_batch": options.micro_batch, "seq": options.seq,
             "warmup": options.warmup, "steps": options.steps}

@@ -1,8 +1,8 @@
 """DeepSpeed ZeRO stage 3 in float32 on its CPU accelerator, over Gloo, with DeepSpeedCPUAdam.
 
---sizes default keeps DeepSpeed's own stage-3 sizes. They exceed these models, so what the forward pass
-gathers stays whole until the backward pass has used it. --sizes layer allows about one layer at a
-time, which makes it release parameters after use as FSDP2 does, at a higher cost.
+--sizes default keeps DeepSpeed's own stage-3 sizes. They exceed these models, so what the forward
+pass gathers stays whole until the backward pass has used it. --sizes layer allows about one layer
+at a time, which makes it release parameters after use as FSDP2 does, at a higher cost.
 """
 import ranks
 import run

@@ -1,8 +1,8 @@
 """torch FSDP2 (fully_shard) over Gloo.
 
-One group per transformer layer, one for the embedding, one for the final norm with the head; when to
-reshard is left at torch's default. No rank ever holds the whole model: parameters are born on the
-meta device and each rank reads its own rows from the checkpoint.
+One group per transformer layer, one for the embedding, one for the final norm with the head; when
+to reshard is left at torch's default. No rank ever holds the whole model: parameters are born on
+the meta device and each rank reads its own rows from the checkpoint.
 """
 import ranks
 import run

@@ -2,13 +2,13 @@
 
 Model   GPT-NeoX in float32: erf GELU, parallel residual, rotary embedding on a quarter of each
         head, biases in attention and MLP, a separate head without bias, no dropout.
-Data    A flat file of L little-endian uint16 tokens. Sample i starts at token i*T and is T+1 tokens
+Data    A flat file of L little-endian uint16 tokens. Sample i starts at token i*T and is T+1
         long, wrapping at the end of the file: T inputs and, one further on, T targets. At step s
         rank r of N takes the B samples that begin at (s*N + r)*B.
 Step    Mean cross-entropy per micro-batch, gradients averaged over the ranks, clipped to a global
         norm of CLIP, AdamW with decoupled weight decay on every parameter.
 
-Heavy imports are made inside the functions: the launcher uses the constants without paying for them.
+Heavy imports are made inside the functions: the launcher needs only the constants.
 """
 import os
 
@@ -40,13 +40,13 @@ def make_config(preset):
 
 
 def make_model(config):
-    """A model in training mode; its weights are random until load_weights (or on the meta device)."""
+    """A model in training mode with random weights, or none where the meta device is current."""
     from transformers import GPTNeoXForCausalLM
     return GPTNeoXForCausalLM(config).train()
 
 
 def name_in_file(name):
-    """Checkpoint name of a parameter: files say `embed_out` where recent releases say `lm_head`."""
+    """Checkpoint name of a parameter: files say embed_out where recent releases say lm_head."""
     return "embed_out." + name[len("lm_head."):] if name.startswith("lm_head.") else name
 
 
