@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
-#include <string>
 
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
@@ -66,17 +65,26 @@ void CountElements(benchmark::State& state, double bytes_per_element) {
 
 void Memcpy(benchmark::State& state) {
   Array to(false), from(false);
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     std::memcpy(to.data(), from.data(), kNumel * sizeof(float));
     benchmark::ClobberMemory();
   }
   CountElements(state, 8);
 }
 
-void AdamW(benchmark::State& state, const OptimizerKernels* kernels, bool huge_pages) {
+/// Null, and the benchmark is skipped, where this CPU lacks the instructions.
+const OptimizerKernels* KernelsOrSkip(benchmark::State& state, InstructionSet set) {
+  if (set <= DetectInstructionSet()) return &SelectKernels(set);
+  state.SkipWithError("this CPU lacks the instructions");
+  return nullptr;
+}
+
+void AdamW(benchmark::State& state, InstructionSet set, bool huge_pages) {
+  const OptimizerKernels* kernels = KernelsOrSkip(state, set);
+  if (kernels == nullptr) return;
   Array p(huge_pages), m(huge_pages), v(huge_pages), g(huge_pages);
   AdamWArguments arguments{.learning_rate = 1e-4, .weight_decay = 0.1};
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     for (std::size_t begin = 0; begin < kNumel; begin += kBlockNumel) {
       const std::size_t numel = std::min(kBlockNumel, kNumel - begin);
       kernels->AdamW({p.span().subspan(begin, numel), m.span().subspan(begin, numel),
@@ -88,59 +96,50 @@ void AdamW(benchmark::State& state, const OptimizerKernels* kernels, bool huge_p
   CountElements(state, 28);
 }
 
-void Sgd(benchmark::State& state, const OptimizerKernels* kernels) {
+void Sgd(benchmark::State& state, InstructionSet set) {
+  const OptimizerKernels* kernels = KernelsOrSkip(state, set);
+  if (kernels == nullptr) return;
   Array p(false), g(false);
-  for (auto _ : state) kernels->Sgd(p.span(), g.span(), {.learning_rate = 1e-6});
+  while (state.KeepRunning()) kernels->Sgd(p.span(), g.span(), {.learning_rate = 1e-6});
   CountElements(state, 12);
 }
 
-void SumInto(benchmark::State& state, const OptimizerKernels* kernels, bool overwrite) {
+void SumInto(benchmark::State& state, InstructionSet set, bool overwrite) {
+  const OptimizerKernels* kernels = KernelsOrSkip(state, set);
+  if (kernels == nullptr) return;
   Array accumulator(false), first(false), second(false);
   const std::array<const float*, 2> sources = {first.data(), second.data()};
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     benchmark::DoNotOptimize(kernels->SumInto(accumulator.span(), sources, overwrite));
   }
   CountElements(state, overwrite ? 12 : 16);
 }
 
-void SumTo(benchmark::State& state, const OptimizerKernels* kernels) {
+void SumTo(benchmark::State& state, InstructionSet set) {
+  const OptimizerKernels* kernels = KernelsOrSkip(state, set);
+  if (kernels == nullptr) return;
   Array destination(false), first(false), second(false);
   const std::array<const float*, 2> sources = {first.data(), second.data()};
-  for (auto _ : state) kernels->SumTo(destination.span(), sources);
+  while (state.KeepRunning()) kernels->SumTo(destination.span(), sources);
   CountElements(state, 12);
 }
 
-template <typename Function, typename... Arguments>
-void Register(const std::string& name, Function function, Arguments... arguments) {
-  benchmark::RegisterBenchmark(name.c_str(), function, arguments...)
-      ->Unit(benchmark::kMillisecond)
-      ->MinTime(0.3);
-}
+BENCHMARK(Memcpy)->Unit(benchmark::kMillisecond);
 
-void RegisterAll() {
-  Register("memcpy", Memcpy);
-  for (const InstructionSet set :
-       {InstructionSet::kPortable, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set > DetectInstructionSet()) continue;
-    const OptimizerKernels* kernels = &SelectKernels(set);
-    const std::string suffix = std::string("/") + kernels->name();
-    Register("AdamW" + suffix, AdamW, kernels, false);
-    Register("AdamW" + suffix + "/huge_pages", AdamW, kernels, true);
-    Register("Sgd" + suffix, Sgd, kernels);
-    Register("SumInto" + suffix + "/overwrite", SumInto, kernels, true);
-    Register("SumInto" + suffix + "/add", SumInto, kernels, false);
-    Register("SumTo" + suffix, SumTo, kernels);
-  }
-}
+// The columns of one instruction set.
+#define KERNELS_OF(name, set)                                                             \
+  BENCHMARK_CAPTURE(AdamW, name, set, false)->Unit(benchmark::kMillisecond);              \
+  BENCHMARK_CAPTURE(AdamW, name##_huge_pages, set, true)->Unit(benchmark::kMillisecond);  \
+  BENCHMARK_CAPTURE(Sgd, name, set)->Unit(benchmark::kMillisecond);                       \
+  BENCHMARK_CAPTURE(SumInto, name##_overwrite, set, true)->Unit(benchmark::kMillisecond); \
+  BENCHMARK_CAPTURE(SumInto, name##_add, set, false)->Unit(benchmark::kMillisecond);      \
+  BENCHMARK_CAPTURE(SumTo, name, set)->Unit(benchmark::kMillisecond)
+
+KERNELS_OF(portable, InstructionSet::kPortable);
+KERNELS_OF(avx2, InstructionSet::kAvx2);
+KERNELS_OF(avx512, InstructionSet::kAvx512);
 
 }  // namespace
 }  // namespace zerod
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  zerod::RegisterAll();
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
-  return 0;
-}
+BENCHMARK_MAIN();

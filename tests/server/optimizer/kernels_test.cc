@@ -199,7 +199,7 @@ TEST_P(KernelsTest, SumsOfSmallIntegersAreExactAndSoAreTheirSquares) {
   for (std::size_t i = 0; i < kNumel; ++i) {
     ASSERT_EQ(accumulator[i], static_cast<float>(8 + 4 * (i % 8))) << "element " << i;
   }
-  EXPECT_EQ(squares, 16.0 * 284.0 * (kNumel / 8));
+  EXPECT_EQ(squares, 16.0 * 284.0 * 0.125 * kNumel);
 }
 
 TEST_P(KernelsTest, OverwritingIgnoresWhatTheAccumulatorHeld) {
