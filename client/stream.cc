@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
@@ -15,10 +16,15 @@ constexpr int kMessageBytesMax = 32 << 20;
 constexpr int kFirstRetryMs = 50;
 constexpr int kLaterRetryMs = 500;
 
+/// gRPC ends its threads when its last object goes, and that may take the ten seconds of a poll
+/// that covers an unfinished write. A reference that is never given back keeps destructors quick.
+void KeepLibrary() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
+
 }  // namespace
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& socket_path,
                                            std::chrono::milliseconds timeout) {
+  KeepLibrary();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
