@@ -204,9 +204,12 @@ def table_cells(row, fsdp2_mb, options):
             "; ".join(notes)]
 
 
-def parse_point(text):
-    micro_batch, _, seq = text.partition("x")
-    return int(micro_batch), int(seq)
+def points(text):
+    """A list of (micro-batch, sequence) from "1x64,4x128"."""
+    found = [tuple(map(int, point.split("x"))) for point in text.split(",")]
+    if any(len(point) != 2 or min(point) < 1 for point in found):
+        raise ValueError
+    return found
 
 
 def known_systems(text):
@@ -221,8 +224,7 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, prog="compare.sh",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", default="1x64,1x128,4x128,8x128", metavar="BxT,...",
-                        type=lambda text: [parse_point(point) for point in text.split(",")],
-                        help="micro-batch x sequence (1x64,1x128,4x128,8x128)")
+                        type=points, help="micro-batch x sequence (1x64,1x128,4x128,8x128)")
     parser.add_argument("--systems", default=DEFAULT_SYSTEMS, type=known_systems, metavar="A,B,...",
                         help=f"any of {', '.join(SYSTEMS)} (default: {DEFAULT_SYSTEMS})")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each system (3)")

@@ -86,6 +86,7 @@ class StepLog:
         self._path, self._family = path, family
         self._file = None
         self._rest = ""
+        self._cpu_s_of = {}
         self.lines, self.marks = [], []
 
     def poll(self):
@@ -107,13 +108,12 @@ class StepLog:
             self._file.close()
 
     def _cpu_s(self):
-        total = 0.0
         for pid in self._family.pids():
             try:
-                total += proc.cpu_s(pid)
-            except OSError:
+                self._cpu_s_of[pid] = proc.cpu_s(pid)
+            except OSError:  # it has just ended; its last reading stays
                 pass
-        return total
+        return sum(self._cpu_s_of.values())
 
 
 class HeldModels:
