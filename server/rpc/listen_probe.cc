@@ -24,9 +24,9 @@ int TryListen(const addrinfo& info) {
 
 }  // namespace
 
-std::string WhyNotListening(const std::string& address) {
+ListenFailure WhyNotListening(const std::string& address) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return "it is not HOST:PORT";
+  if (colon == std::string::npos) return {false, "it is not HOST:PORT"};
   std::string host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
   addrinfo hints{};
@@ -34,13 +34,13 @@ std::string WhyNotListening(const std::string& address) {
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
   const int failure = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
-  if (failure != 0) return gai_strerror(failure);
+  if (failure != 0) return {false, gai_strerror(failure)};
   int error = 0;
   for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
     error = TryListen(*info);
   }
   freeaddrinfo(found);
-  return error == 0 ? "gRPC refused it" : ErrnoText(error);
+  return {error == EADDRINUSE, error == 0 ? "gRPC refused it" : ErrnoText(error)};
 }
 
 }  // namespace zerod

@@ -111,9 +111,11 @@ std::unique_ptr<grpc::Server> RpcServer::StartTcp(const RpcServerOptions& option
   if (options.peer_service != nullptr) builder.RegisterService(options.peer_service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (!server || port == 0) {
-    throw Error(ErrorCode::kAlreadyExists,
-                Concat("cannot listen on ", options.listen, ": ", WhyNotListening(options.listen),
-                       "; stop what uses it or choose another --listen"));
+    const ListenFailure failure = WhyNotListening(options.listen);
+    throw Error(failure.in_use ? ErrorCode::kAlreadyExists : ErrorCode::kInvalidArgument,
+                Concat("cannot listen on ", options.listen, ": ", failure.reason,
+                       failure.in_use ? "; stop what uses it or choose another --listen"
+                                      : "; choose another --listen"));
   }
   address_ = Concat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
   return server;

@@ -83,6 +83,7 @@ void WorkerSession::HandleSubmit(const v1::WorkerMessage& message) {
 void WorkerSession::HandleDetach(const v1::WorkerMessage& message) {
   RequireWelcomed(message);
   detaching_ = true;
+  spdlog::info("{} detaches{}", name_, message.detach().drop() ? " and drops its job" : "");
   engine_.Detach(attach_id_, message.detach().drop());
 }
 

@@ -39,8 +39,8 @@ class WorkerSession : public Outbox::Stream {
   grpc::CallbackServerContext* context_;
   std::shared_ptr<Outbox> outbox_;
   v1::WorkerMessage incoming_;
-  std::string name_ = "a worker without Hello";  // for the log
-  uint64_t attach_id_ = 0;                       // 0: not attached
+  std::string name_ = "a worker";  // for the log
+  uint64_t attach_id_ = 0;         // 0: not attached
   bool greeted_ = false;
   bool detaching_ = false;
 };
