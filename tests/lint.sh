@@ -43,7 +43,7 @@ lint_tidy() {
   # The generated headers must be there to be included.
   ninja -C build-lint -j "$jobs" -t targets all | sed -n 's/^\(generated\/.*\.pb\.h\): .*/\1/p' |
     xargs -r ninja -C build-lint -j "$jobs"
-  sources -name '*.cc' | grep -vE '_avx(2|512)\.cc$' |
+  sources -name '*.cc' -not -path 'tests/sanitize/*' |
     xargs -P "$jobs" -n 1 clang-tidy-14 --quiet -p build-lint \
       --extra-arg=-Wthread-safety --extra-arg=-Wno-unknown-warning-option
 }

@@ -3,13 +3,13 @@
 // hands from one thread to another, for a race. These definitions stand in front of the library's:
 // they call it and report what it synchronises.
 
-#include <absl/synchronization/mutex.h>
-#include <dlfcn.h>
-#include <sanitizer/tsan_interface.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+
+#include <absl/synchronization/mutex.h>
+#include <dlfcn.h>
+#include <sanitizer/tsan_interface.h>
 
 namespace {
 
@@ -117,8 +117,8 @@ bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
 }
 
 bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
-  static auto* const real = Real<bool(CondVar*, Mutex*, Time)>(
-      "7CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE");
+  static auto* const real =
+      Real<bool(CondVar*, Mutex*, Time)>("7CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE");
   __tsan_release(mutex);
   const bool timed_out = real(this, mutex, deadline);
   __tsan_acquire(mutex);
