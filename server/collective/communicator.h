@@ -49,8 +49,8 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  /// Sends and receives all segments; returns when the receives are complete and the sent memory may
-  /// be changed. May be called from several threads at once with different tags. Throws Error:
+  /// Sends and receives all segments; returns when the receives are complete and the sent memory
+  /// may be changed. May be called from several threads at once with different tags. Throws Error:
   /// kAborted after Abort(), kUnavailable when a peer is gone, kDeadlineExceeded after `timeout`
   /// (which ends the communicator: all its connections close).
   virtual void Exchange(std::span<const SendSegment> sends,

@@ -22,9 +22,10 @@ std::string AddressKey(const std::string& name, int node) { return Concat(name, 
 // would end this process, too.
 void IgnoreBrokenPipes() {
   struct sigaction action {};
-  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
-    std::signal(SIGPIPE, SIG_IGN);
-  }
+  sigaction(SIGPIPE, nullptr, &action);
+  if (action.sa_handler != SIG_DFL) return;
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, nullptr);
 }
 
 std::shared_ptr<gloo::transport::Device> Listen(const CommunicatorOptions& options) {

@@ -1,5 +1,5 @@
-// Bytes per second between two nodes on loopback: both send and receive one segment at once, as in a
-// gather.
+// Bytes per second between two nodes on loopback: both send and receive one segment at once, as in
+// a gather.
 
 #include <future>
 #include <memory>

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <thread>
 
 #include <grpcpp/create_channel.h>
@@ -108,7 +109,7 @@ TEST(RefusalTest, ACallerLearnsWhyItIsRefused) {
 TEST(RefusalTest, ASecondDaemonWithTheSameNodeIsRefused) {
   const auto peers = FreeAddresses(2);
   Node first(0, peers), second(1, peers);
-  ASSERT_TRUE(second.recorder().Await("membership"));
+  for (Node* node : {&first, &second}) ASSERT_TRUE(node->recorder().Await("membership"));
   EXPECT_NE(AnswerTo(peers[1], HelloOf(0, 1)).find("two daemons have --node 0"), std::string::npos);
   first.cluster().Send(1, End(5));
   EXPECT_TRUE(second.recorder().Await("from 0"));

@@ -144,9 +144,10 @@ class Process {
     try {
       const auto communicator = Connect(folder, node, node_count);
       body(*communicator);
+      while (true) pause();
     } catch (const std::exception&) {
+      while (true) pause();
     }
-    while (true) pause();
   }
   ~Process() { Kill(); }
   void Kill() {
@@ -183,7 +184,6 @@ TEST(CommunicatorFailureTest, APeerThatDiesInMidSegmentEndsBothDirections) {
       std::vector<std::byte> data(kBytes), received(kBytes);
       communicator.Exchange(std::vector<SendSegment>{{0, Tag(1, 1), data}},
                             std::vector<ReceiveSegment>{{0, Tag(2, 0), received}}, kTimeout);
-      pause();
     });
     const auto communicator = Connect(folder.path(), 0, 2);
     std::vector<std::byte> received(kBytes), sent(kBytes);
