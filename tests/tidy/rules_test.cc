@@ -174,7 +174,8 @@ TEST(BannedCalls, AreFoundInCodeOnly) {
   EXPECT_THAT(CheckBannedCalls(MakeSource("a.cc", "_exit(1); on_exit(2); // exit(3)\n")),
               IsEmpty());
   EXPECT_THAT(CheckBannedCalls(MakeSource("a.cc", "f(\"exit(1)\");\n")), IsEmpty());
-  EXPECT_THAT(CheckBannedCalls(MakeSource("a.cc", "rand(); rand();\n")), SizeIs(2));
+  EXPECT_THAT(CheckBannedCalls(MakeSource("a.cc", "std::rand(); std::rand(); at::rand({2});\n")),
+              SizeIs(2));
 }
 
 TEST(BannedCalls, AreAllowedInTheirPlace) {

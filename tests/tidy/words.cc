@@ -31,7 +31,7 @@ constexpr std::array kBanned = {
     Banned{"atoi(", "std::from_chars"},
     Banned{"atol(", "std::from_chars"},
     Banned{"atof(", "std::from_chars"},
-    Banned{"rand(", "an engine of <random> with a seed"},
+    Banned{"std::rand(", "an engine of <random> with a seed"},
     Banned{"srand(", "an engine of <random> with a seed"},
     Banned{"system(", "posix_spawn or fork and exec"},
     Banned{"popen(", "posix_spawn or fork and exec", Allowed::kInTests},
