@@ -175,7 +175,7 @@ TEST_F(SessionTest, NoDaemonIsNamedWithItsPathAndTheWayToStartOne) {
   options_.connect_timeout = milliseconds(200);
   const auto start = steady_clock::now();
   const Error error = ErrorOfConnect();
-  EXPECT_LT(steady_clock::now() - start, seconds(3));
+  EXPECT_LT(steady_clock::now() - start, seconds(5));
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
   EXPECT_EQ(ExitCode(error.code()), 3);
   EXPECT_THAT(error.what(), HasSubstr("zerod --socket " + options_.socket_path));
@@ -243,7 +243,7 @@ TEST_F(SessionTest, ADaemonThatDiesWakesAWaiter) {
   const auto start = steady_clock::now();
   daemon_->Die();
   waiter.get();
-  EXPECT_LT(steady_clock::now() - start, seconds(2));
+  EXPECT_LT(steady_clock::now() - start, seconds(5));
 }
 
 TEST_F(SessionTest, DetachSaysWhetherToDropAndEndsTheSession) {
@@ -270,7 +270,7 @@ TEST_F(SessionTest, ClosingWithoutDetachIsQuick) {
   session->Flush();
   const auto start = steady_clock::now();
   session.reset();
-  EXPECT_LT(steady_clock::now() - start, seconds(1));
+  EXPECT_LT(steady_clock::now() - start, seconds(5));
 }
 
 }  // namespace
