@@ -1,4 +1,4 @@
-"""Time of one AdamW update with one thread: zerod's kernel, DeepSpeedCPUAdam and torch's fused one.
+"""Time of an AdamW update with one thread: zerod's kernel, DeepSpeedCPUAdam and torch's fused one.
 
 The three take turns for --rounds rounds, so that load from elsewhere falls on all alike; printed are
 the median and the best nanoseconds per parameter, as a line of JSON each. zerod's comes from

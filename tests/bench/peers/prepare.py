@@ -1,8 +1,8 @@
 """Writes what a comparison starts from: config.json, model.safetensors and tokens.bin.
 
 The weights are drawn from a seeded generator in the order of their names: normal with standard
-deviation 0.02, norms 1, biases 0. The tokens are a random walk on a table of favoured successors,
-so that a model has something to learn; they use 256 ids, all below any preset's vocabulary.
+deviation 0.02, norms 1, biases 0. The tokens are the bytes of a made-up text, so that a model has
+something to learn; all are below any preset's vocabulary.
 Running it again does nothing when the folder is complete.
 """
 import argparse
@@ -13,18 +13,16 @@ import workload
 
 
 def write_tokens(path, count, seed):
-    """A walk over 256 tokens: one of four fixed successors, or now and then any token."""
+    """Bytes of a text made of 64 invented words in random order, a space after each."""
     import numpy
     rng = numpy.random.default_rng(seed)
-    successors = rng.integers(0, 256, size=(256, 4))
-    choices = rng.choice(5, size=count, p=[0.5, 0.2, 0.12, 0.08, 0.1])
-    jumps = rng.integers(0, 256, size=count)
-    tokens = numpy.empty(count, dtype="<u2")
-    here = 0
-    for i in range(count):
-        here = jumps[i] if choices[i] == 4 else successors[here, choices[i]]
-        tokens[i] = here
-    tokens.tofile(path)
+    letters = list("etaoinshrdlucmfwypvbgkqjxz")
+    likelihood = 1 / numpy.arange(3, 3 + len(letters))
+    likelihood /= likelihood.sum()
+    words = ["".join(rng.choice(letters, size=length, p=likelihood)) + " "
+             for length in rng.integers(1, 6, size=64)]
+    text = "".join(words[word] for word in rng.integers(0, len(words), size=count))
+    numpy.frombuffer(text[:count].encode(), numpy.uint8).astype("<u2").tofile(path)
 
 
 def write_checkpoint(folder, preset, seed):
