@@ -23,7 +23,11 @@ if ! cmp -s "$bench/peers/requirements.txt" "$venv/complete"; then
   /usr/bin/python3 -m venv --without-pip "$venv"
   /usr/bin/python3 -m pip --python "$venv/bin/python" install --disable-pip-version-check \
     --no-input --progress-bar off --quiet -r "$bench/peers/requirements.txt"
-  python -c 'from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().load()' >&2
+  python >&2 - <<'END'
+from deepspeed.accelerator import get_accelerator
+for name in "CPUAdamBuilder", "ShareMemCommBuilder":
+    get_accelerator().create_op_builder(name).load()
+END
   cp "$bench/peers/requirements.txt" "$venv/complete"
 fi
 exec "$venv/bin/python" "$bench/compare.py" "$@"
