@@ -206,7 +206,7 @@ std::vector<MemoryReport> Engine::Impl::Memory(const std::string& job_id) const 
     slots = job.SlotBytes() * group_->gradient_slots() * ranks;
     for (const auto& member : group_->members()) {
       for (const SharedMemory& slot : member->slots) slots_resident += slot.ResidentBytes();
-      if (member->stage.valid()) stages += member->stage.ResidentBytes();
+      if (member->stage) stages += member->stage->ResidentBytes();
     }
   }
   const int64_t gathered = attached ? group_->resident_bytes() : 0;

@@ -97,6 +97,8 @@ bool Group::Admit(Member& member, Operation& operation) {
   }
   Ticket& ticket = tickets_[position];
   ticket.operations.resize(LocalRanks());
+  ticket.stages.resize(LocalRanks());
+  ticket.stages[member.local_rank] = member.stage;
   ++ticket.submitted;
   ApplyToMember(member, operation);
   ticket.operations[member.local_rank] = std::move(operation);
@@ -260,6 +262,7 @@ void Group::Dispatch() {
     Dispatched next;
     next.ticket = first_ticket_++;
     next.operations = std::move(tickets_.front().operations);
+    next.stages = std::move(tickets_.front().stages);
     tickets_.pop_front();
     const OperationKind kind = next.first().kind;
     if (kind == OperationKind::kGather &&

@@ -90,10 +90,12 @@ class Group {
   struct Ticket {  // submitted by some local ranks, not yet by all
     int submitted = 0;
     std::vector<Operation> operations;  // by local rank
+    std::vector<std::shared_ptr<SharedMemory>> stages;  // by local rank; of reads and writes
   };
   struct Dispatched {  // submitted by all local ranks
     uint64_t ticket = 0;
     std::vector<Operation> operations;  // by local rank
+    std::vector<std::shared_ptr<SharedMemory>> stages;
     // Of a step:
     std::vector<int> forward_order;  // layers in the order of their first gather
     bool on_node_lane = false;       // its work there is posted

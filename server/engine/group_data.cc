@@ -177,9 +177,10 @@ SharedMemory& Group::MakeStage(Member& member, int layer) {
     throw Error(ErrorCode::kInvalidArgument,
                 Concat("no layer ", layer, " among ", member.registered, " to stage"));
   }
-  member.stage = MakeWritable("zerod:stage", job_.layer(layer).plan().stage_bytes, options_);
+  member.stage = std::make_shared<SharedMemory>(
+      MakeWritable("zerod:stage", job_.layer(layer).plan().stage_bytes, options_));
   member.stage_layer = layer;
-  return member.stage;
+  return *member.stage;
 }
 
 void Group::PostData(Dispatched operation) {
@@ -211,7 +212,7 @@ void Group::DataOnNodeLane(const Dispatched& operation) {
     const int source = first.source_rank;
     std::span<std::byte> stage;
     if (topology_.IsLocal(source)) {
-      stage = bytes_of(members_[source - topology_.FirstRank(topology_.node)]->stage);
+      stage = bytes_of(*operation.stages[source - topology_.FirstRank(topology_.node)]);
     }
     exchange_.Write(layer, first.ticket, source, stage);
     absl::MutexLock lock(&mutex_);
@@ -220,7 +221,7 @@ void Group::DataOnNodeLane(const Dispatched& operation) {
   }
   std::vector<std::span<std::byte>> stages;
   for (int local = 0; local < LocalRanks(); ++local) {
-    if (operation.operations[local].wants_data) stages.push_back(bytes_of(members_[local]->stage));
+    if (operation.operations[local].wants_data) stages.push_back(bytes_of(*operation.stages[local]));
   }
   exchange_.Read(layer, first.ticket, first.content, stages);
 }

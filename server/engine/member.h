@@ -36,7 +36,9 @@ struct Member {
 
   SharedMemory page_memory;
   std::vector<SharedMemory> slots;
-  SharedMemory stage;
+  /// Shared with the reads and writes that were submitted on it: the worker may ask for the next one
+  /// while they run.
+  std::shared_ptr<SharedMemory> stage;
   int stage_layer = -1;
 
   State state = State::kActive;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "proto/contract/error.h"
+#include "server/layout/shard_range.h"
 
 namespace zerod {
 namespace {
@@ -129,47 +130,25 @@ double ReduceShard(const ShardContext& context, const LayerStore& layer, const R
 
 namespace {
 
-/// One tensor's part of one shard, in elements from the shard's begin.
-struct ShardPart {
-  int chunk = 0;
-  int tensor = 0;
-  int64_t begin_numel = 0;
-  int64_t numel = 0;
-};
-
-std::vector<ShardPart> UpdatingParts(const LayerStore& layer, int rank) {
-  std::vector<ShardPart> parts;
-  for (size_t i = 0; i < layer.plan().tensors.size(); ++i) {
-    const TensorPlan& tensor = layer.plan().tensors[i];
-    if (!layer.updating[i]) continue;
-    const int64_t shard_numel = layer.plan().chunks[tensor.chunk].shard_numel;
-    const int64_t shard_begin = rank * shard_numel;
-    const int64_t begin = std::max(tensor.offset_numel, shard_begin);
-    const int64_t end = std::min(tensor.offset_numel + tensor.numel, shard_begin + shard_numel);
-    if (begin < end) {
-      parts.push_back({tensor.chunk, static_cast<int>(i), begin - shard_begin, end - begin});
-    }
-  }
-  return parts;
-}
-
 void UpdateBlock(const ShardContext& context, const LayerStore& layer, const UpdateWork& work,
-                 const ShardPart& block) {
+                 int chunk, const TensorPart& block) {
   const StepArguments& step = work.arguments;
   const TensorSpec& spec = layer.plan().spec.tensors[block.tensor];
   const double learning_rate = step.learning_rate * static_cast<double>(spec.lr_scale);
   const double weight_decay = spec.decay ? step.weight_decay : 0.0;
-  auto part = [&](std::span<float> shard) { return shard.subspan(block.begin_numel, block.numel); };
-  const std::span<float> parameter = part(layer.Parameters(block.chunk, context.local_rank));
-  const std::span<const float> gradient = part(layer.Accumulator(block.chunk, context.local_rank));
+  auto part = [&](std::span<float> shard) {
+    return shard.subspan(block.shard_begin_numel, block.numel);
+  };
+  const std::span<float> parameter = part(layer.Parameters(chunk, context.local_rank));
+  const std::span<const float> gradient = part(layer.Accumulator(chunk, context.local_rank));
   if (step.optimizer == OptimizerKind::kSgd) {
     context.kernels.Sgd(parameter, gradient, {learning_rate, weight_decay, work.factor});
     return;
   }
   AdamWTensors tensors;
   tensors.parameter = parameter;
-  tensors.exp_avg = part(layer.ExpAvg(block.chunk, context.local_rank));
-  tensors.exp_avg_sq = part(layer.ExpAvgSq(block.chunk, context.local_rank));
+  tensors.exp_avg = part(layer.ExpAvg(chunk, context.local_rank));
+  tensors.exp_avg_sq = part(layer.ExpAvgSq(chunk, context.local_rank));
   tensors.gradient = gradient;
   AdamWArguments arguments;
   arguments.learning_rate = learning_rate;
@@ -190,13 +169,17 @@ void UpdateShard(const ShardContext& context, LayerStore& layer, const UpdateWor
   progress.begun = work.step;
   progress.factor = work.factor;
   progress.layer = layer.index();
-  for (ShardPart part : UpdatingParts(layer, rank)) {
-    progress.chunk = part.chunk;
-    const int64_t end = part.begin_numel + part.numel;
-    for (; part.begin_numel < end; part.begin_numel += kBlockNumel) {
-      part.numel = std::min(kBlockNumel, end - part.begin_numel);
-      progress.block = part.begin_numel / kBlockNumel;
-      UpdateBlock(context, layer, work, part);
+  for (size_t i = 0; i < layer.plan().chunks.size(); ++i) {
+    const int chunk = static_cast<int>(i);
+    progress.chunk = chunk;
+    for (TensorPart part : PartsOfShard(layer.plan(), chunk, rank)) {
+      if (!layer.updating[part.tensor]) continue;
+      const int64_t end = part.shard_begin_numel + part.numel;
+      for (; part.shard_begin_numel < end; part.shard_begin_numel += kBlockNumel) {
+        part.numel = std::min(kBlockNumel, end - part.shard_begin_numel);
+        progress.block = part.shard_begin_numel / kBlockNumel;
+        UpdateBlock(context, layer, work, chunk, part);
+      }
     }
   }
 }
