@@ -1,6 +1,7 @@
 #include "server/collective/gloo_mesh.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <exception>
 #include <utility>
@@ -8,6 +9,9 @@
 #include <gloo/transport/address.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "proto/contract/error.h"
 
@@ -28,17 +32,38 @@ void IgnoreBrokenPipes() {
   sigaction(SIGPIPE, &action, nullptr);
 }
 
+// Why this machine can't listen on `host`; empty if it can. Gloo would tell less, and leak.
+std::string ListenProblem(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) return gai_strerror(error);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  std::string problem;
+  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    const int fd = socket(address->ai_family, address->ai_socktype, address->ai_protocol);
+    const bool bound = fd >= 0 && bind(fd, address->ai_addr, address->ai_addrlen) == 0;
+    if (!bound) problem = ErrnoText(errno);
+    if (fd >= 0) close(fd);
+    if (bound) return {};
+  }
+  return problem;
+}
+
 std::shared_ptr<gloo::transport::Device> Listen(const CommunicatorOptions& options) {
   gloo::transport::tcp::attr attributes;
   attributes.hostname = options.host;
+  std::string problem = ListenProblem(options.host);
   try {
-    return gloo::transport::tcp::CreateDevice(attributes);
+    if (problem.empty()) return gloo::transport::tcp::CreateDevice(attributes);
   } catch (const std::exception& exception) {
-    throw Error(ErrorCode::kUnavailable,
-                Concat("communicator ", options.name, ": node ", options.node,
-                       " can't listen on its own address ", options.host, ": ", GlooText(exception),
-                       "; the entry of a node in the peer list must name an address of its host"));
+    problem = GlooText(exception);
   }
+  throw Error(ErrorCode::kUnavailable,
+              Concat("communicator ", options.name, ": node ", options.node,
+                     " can't listen on its own address ", options.host, ": ", problem,
+                     "; the entry of a node in the peer list must name an address of its host"));
 }
 
 }  // namespace
