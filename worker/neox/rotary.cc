@@ -173,7 +173,6 @@ RotaryTable::RotaryTable(const Config& config)
 
 RotaryTable::Angles RotaryTable::First(int64_t positions) {
   if (!angles_.cosine.defined() || angles_.cosine.size(0) < positions) {
-    const c10::InferenceMode no_gradient(false);
     // In float32 and in this order, as published models were trained: the angles of late positions
     // depend on the rounding.
     const at::Tensor even = at::arange(0, 2 * pairs_, 2, at::kFloat);

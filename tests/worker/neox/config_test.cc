@@ -83,7 +83,8 @@ TEST(Config, KnowsTheNamesOfActivations) {
 TEST(Config, IgnoresWhatDoesntChangeTraining) {
   json config = Minimal();
   config.update(json::parse(R"({"use_cache": true, "bos_token_id": 0, "eos_token_id": [1, 2],
-      "architectures": ["GPTNeoXForCausalLM"], "transformers_version": "5.24.0", "rope_scaling": null,
+      "architectures": ["GPTNeoXForCausalLM"], "transformers_version": "5.24.0",
+      "rope_scaling": null,
       "classifier_dropout": 0.1, "hidden_dropout": 0.0, "attention_dropout": 0, "pruned_heads": {},
       "id2label": {"0": "LABEL_0"}, "is_encoder_decoder": false, "problem_type": null})"));
   EXPECT_EQ(Parsed(config).hidden_size, 32);
