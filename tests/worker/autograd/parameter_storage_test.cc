@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <vector>
 
@@ -102,8 +103,8 @@ TEST(ParameterStorageDeathTest, OtherFaultsEndTheProcessAsBefore) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fault = [] {
     InstallFaultReport(0);
-    volatile int* nowhere = reinterpret_cast<int*>(8);
-    *nowhere = 1;
+    volatile uintptr_t nowhere = 8;  // volatile: the compiler mustn't see that it is invalid
+    *reinterpret_cast<volatile int*>(nowhere) = 1;
   };
   EXPECT_EXIT(fault(), testing::KilledBySignal(SIGSEGV), "");
 }
