@@ -147,8 +147,8 @@ void ShardedModel::BeginPass() {
 std::vector<at::Tensor> ShardedModel::Call(size_t index, const std::vector<at::Tensor>& inputs) {
   if (!in_pass_ || pass_training_ != c10::GradMode::is_enabled()) BeginPass();
   const Layer& layer = layers_[index];
-  std::vector<size_t> used = layer.uses;
-  used.push_back(index);
+  std::vector<size_t> used{index};  // the layer itself first: LayerCalls nest in this order
+  used.insert(used.end(), layer.uses.begin(), layer.uses.end());
   std::vector<size_t> expected = order_.Call(index, options_.prefetch_depth);
   for (size_t use : used) Acquire(use);
   Prefetch(expected);
@@ -163,10 +163,8 @@ std::vector<at::Tensor> ShardedModel::Call(size_t index, const std::vector<at::T
   }
   bool attached = false;
   for (LayerCall& call : calls) attached = call.Attach(outputs) || attached;
-  for (size_t use : used) {
-    KeepForBackward(use, attached);
-    Unhold(use);
-  }
+  KeepForBackward(index, attached);
+  for (size_t use : used) Unhold(use);
   return outputs;
 }
 
