@@ -48,7 +48,9 @@ class StopSignals {
     sigaddset(&set_, SIGTERM);
     sigaddset(&set_, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &ignore, nullptr);
     fd_ = FileDescriptor(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_.valid()) {
       throw Error(ErrorCode::kInternal, "cannot create a signalfd: " + ErrnoText(errno));
@@ -117,7 +119,8 @@ int Serve(const ServerOptions& options) {
   if (cluster) cluster->Start();
   std::cout << "zerod node " << options.engine.node << ": listening on " << server.address()
             << ", socket " << options.socket_path << ", " << options.engine.ranks
-            << (options.engine.ranks == 1 ? " rank" : " ranks") << std::endl;
+            << (options.engine.ranks == 1 ? " rank" : " ranks") << "\n"
+            << std::flush;
 
   int signal = 0;
   while (signal == 0) {
@@ -144,10 +147,10 @@ int Main(const std::vector<std::string>& arguments) {
     }
     return Serve(request.options);
   } catch (const Error& error) {
-    std::cerr << "zerod: " << error.what() << std::endl;
+    std::cerr << "zerod: " << error.what() << "\n" << std::flush;
     return ExitCode(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "zerod: unexpected failure: " << error.what() << std::endl;
+    std::cerr << "zerod: unexpected failure: " << error.what() << "\n" << std::flush;
     return 1;
   }
 }

@@ -16,8 +16,9 @@
 namespace zerod {
 namespace {
 
-/// How often a half request is looked at again: the socket stays readable, so poll() can't wait.
-constexpr std::chrono::milliseconds kHalfRequestPause{20};
+/// How soon the service looks again at a socket that stays readable without being of use: one with
+/// half a request, or the listener while no descriptor is left. poll() can't wait for these.
+constexpr std::chrono::milliseconds kPause{20};
 
 }  // namespace
 
@@ -41,16 +42,16 @@ DescriptorService::~DescriptorService() {
 
 void DescriptorService::Run() {
   for (;;) {
-    bool half = false;
-    const bool full = connections_.size() >= kConnectionsMax;
+    bool pause = Clock::now() < accept_after_;
+    const bool accept = !pause && connections_.size() < kConnectionsMax;
     std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0},
-                                  {full ? -1 : listener_.get(), POLLIN, 0}};
+                                  {accept ? listener_.get() : -1, POLLIN, 0}};
     for (const Connection& connection : connections_) {
       const bool waits = connection.half_since != Clock::time_point::max();
-      half |= waits;
+      pause |= waits;
       polled.push_back({waits ? -1 : connection.socket.get(), POLLIN, 0});
     }
-    const int timeout_ms = half ? static_cast<int>(kHalfRequestPause.count()) : -1;
+    const int timeout_ms = pause ? static_cast<int>(kPause.count()) : -1;
     if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) {
       spdlog::error("the descriptor socket is no longer served: {}", ErrnoText(errno));
       return;
@@ -76,7 +77,7 @@ void DescriptorService::Accept() {
   if (errno == EMFILE || errno == ENFILE) {
     spdlog::error("a worker can't reach the descriptor socket: {}; raise the limit of open files",
                   ErrnoText(errno));
-    std::this_thread::sleep_for(kHalfRequestPause);  // the listener stays readable
+    accept_after_ = Clock::now() + kPause;
   }
 }
 

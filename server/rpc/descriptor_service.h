@@ -47,6 +47,7 @@ class DescriptorService {
   FileDescriptor listener_;
   FileDescriptor stop_;  // an eventfd
   std::vector<Connection> connections_;
+  Clock::time_point accept_after_{};  // later than now while no descriptor is left
   std::thread thread_;
 };
 
