@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+#include "worker/neox/data.h"
+#include "worker/neox/sampling.h"
+#include "worker/sharded/sharded_sequential.h"
+#include "worker/train/step_report.h"
+#include "worker/train/stop_signals.h"
+#include "worker/train/train_options.h"
+
+namespace zerod::train {
+
+/// Trains and evaluates this rank's part of every batch. All ranks call the same methods in the
+/// same order. Errors are those of the model and the data.
+class Trainer {
+ public:
+  /// The references outlive it.
+  Trainer(const TrainOptions& options, const neox::BatchShape& shape,
+          const neox::TokenSource& source, ShardedSequential& model);
+
+  struct Outcome {
+    StepReport report;
+    int stop_signal = 0;  ///< the one that some rank got; 0: go on
+  };
+
+  /// Step `step`, counted from 0: forward and backward of the micro-batches, then the optimizer.
+  Outcome Step(int64_t step, const StopSignals& signals);
+
+  struct Evaluation {
+    double loss = 0;  ///< mean over all held-out tokens
+    int stop_signal = 0;
+  };
+
+  /// Forward over the held-out samples, divided among the ranks.
+  Evaluation Evaluate(const StopSignals& signals);
+
+ private:
+  double Accumulate(int64_t step, int64_t micro_batch);
+  StepOptions MakeStepOptions(int64_t step) const;
+
+  const TrainOptions& options_;
+  const neox::BatchShape shape_;
+  const neox::TokenSource& source_;
+  ShardedSequential& model_;
+};
+
+}  // namespace zerod::train
