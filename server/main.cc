@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <poll.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -112,6 +113,8 @@ RpcServerOptions MakeRpcOptions(const ServerOptions& options, Cluster* cluster) 
 int Serve(const ServerOptions& options) {
   const StopSignals signals;
   SetUpLog(options);
+  // Never undone: where a worker left something unread, gRPC's own shutdown waits ten seconds.
+  grpc_init();
   Engine engine(options.engine);
   const std::unique_ptr<Cluster> cluster = MakeCluster(options, engine);
   engine.SetPeerLink(cluster.get());

@@ -6,11 +6,17 @@
 #include <thread>
 #include <utility>
 
+#include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <unistd.h>
 
+#include "proto/contract/error.h"
+
 namespace zerod {
 namespace {
+
+/// As in zerod, the library stays up: its shutdown may wait ten seconds for unread messages.
+const bool kGrpcStaysUp = (grpc_init(), true);
 
 EngineOptions OneNode(int ranks) {
   EngineOptions options;
@@ -29,6 +35,7 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
 }  // namespace
 
 TemporaryFolder::TemporaryFolder() {
+  ZEROD_CHECK(kGrpcStaysUp, "initialised before any test");
   std::string pattern = std::filesystem::temp_directory_path() / "zerod-rpc-XXXXXX";
   path_ = mkdtemp(pattern.data());
 }
