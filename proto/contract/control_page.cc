@@ -1,10 +1,10 @@
 #include "proto/contract/control_page.h"
 
+#include <climits>
+
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <climits>
 
 namespace zerod {
 

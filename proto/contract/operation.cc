@@ -38,9 +38,12 @@ void AddStep(Hasher& hasher, const StepArguments& step) {
 
 int64_t SizeOf(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return 4;
-    case DType::kBFloat16: return 2;
-    case DType::kFloat16: return 2;
+    case DType::kFloat32:
+      return 4;
+    case DType::kBFloat16:
+      return 2;
+    case DType::kFloat16:
+      return 2;
   }
   throw Error(ErrorCode::kInvalidArgument,
               Concat("unknown element type ", static_cast<int>(dtype)));
@@ -48,24 +51,36 @@ int64_t SizeOf(DType dtype) {
 
 const char* DTypeName(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return "float32";
-    case DType::kBFloat16: return "bfloat16";
-    case DType::kFloat16: return "float16";
+    case DType::kFloat32:
+      return "float32";
+    case DType::kBFloat16:
+      return "bfloat16";
+    case DType::kFloat16:
+      return "float16";
   }
   return "unknown";
 }
 
 const char* OperationKindName(OperationKind kind) {
   switch (kind) {
-    case OperationKind::kRegister: return "register";
-    case OperationKind::kSeal: return "seal";
-    case OperationKind::kGather: return "gather";
-    case OperationKind::kRelease: return "release";
-    case OperationKind::kReduce: return "reduce";
-    case OperationKind::kStep: return "step";
-    case OperationKind::kScalar: return "scalar";
-    case OperationKind::kWrite: return "write";
-    case OperationKind::kRead: return "read";
+    case OperationKind::kRegister:
+      return "register";
+    case OperationKind::kSeal:
+      return "seal";
+    case OperationKind::kGather:
+      return "gather";
+    case OperationKind::kRelease:
+      return "release";
+    case OperationKind::kReduce:
+      return "reduce";
+    case OperationKind::kStep:
+      return "step";
+    case OperationKind::kScalar:
+      return "scalar";
+    case OperationKind::kWrite:
+      return "write";
+    case OperationKind::kRead:
+      return "read";
   }
   return "unknown";
 }
@@ -73,14 +88,19 @@ const char* OperationKindName(OperationKind kind) {
 Queue QueueOf(OperationKind kind) {
   switch (kind) {
     case OperationKind::kGather:
-    case OperationKind::kRelease: return Queue::kGather;
-    case OperationKind::kReduce: return Queue::kReduce;
-    case OperationKind::kStep: return Queue::kStep;
-    case OperationKind::kScalar: return Queue::kScalar;
+    case OperationKind::kRelease:
+      return Queue::kGather;
+    case OperationKind::kReduce:
+      return Queue::kReduce;
+    case OperationKind::kStep:
+      return Queue::kStep;
+    case OperationKind::kScalar:
+      return Queue::kScalar;
     case OperationKind::kRegister:
     case OperationKind::kSeal:
     case OperationKind::kWrite:
-    case OperationKind::kRead: return Queue::kData;
+    case OperationKind::kRead:
+      return Queue::kData;
   }
   ZEROD_CHECK(false, "operation kind ", static_cast<int>(kind));
   return Queue::kData;
@@ -107,18 +127,23 @@ uint64_t HashOf(const LayerSpec& spec) {
 Fingerprint FingerprintOf(const Operation& operation) {
   Hasher hasher;
   switch (operation.kind) {
-    case OperationKind::kRegister: hasher.Add(HashOf(operation.layer_spec)); break;
+    case OperationKind::kRegister:
+      hasher.Add(HashOf(operation.layer_spec));
+      break;
     case OperationKind::kStep:
       AddStep(hasher, operation.step);
       hasher.Add(static_cast<uint64_t>(operation.values.size()));
       break;
-    case OperationKind::kScalar: hasher.Add(static_cast<uint64_t>(operation.values.size())); break;
+    case OperationKind::kScalar:
+      hasher.Add(static_cast<uint64_t>(operation.values.size()));
+      break;
     case OperationKind::kWrite:
     case OperationKind::kRead:
       hasher.Add(static_cast<uint64_t>(operation.content));
       hasher.Add(static_cast<uint64_t>(operation.source_rank));
       break;
-    default: break;
+    default:
+      break;
   }
   return {operation.ticket, operation.kind, operation.layer, operation.version, hasher.value()};
 }

@@ -1,15 +1,15 @@
 #include "tests/support/child_process.h"
 
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-#include <stdexcept>
 
 #include "tests/support/scratch_folder.h"
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <map>
 #include <string>
 #include <vector>
+
+#include <sys/types.h>
 
 namespace zerod {
 

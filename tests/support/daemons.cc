@@ -1,13 +1,13 @@
 #include "tests/support/daemons.h"
 
+#include <numeric>
+#include <stdexcept>
+
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <numeric>
-#include <stdexcept>
 
 #include "proto/contract/error.h"
 
@@ -47,10 +47,17 @@ Daemons::Daemons(std::vector<int> ranks, std::vector<std::string> arguments)
   for (size_t node = 0; node < ranks_.size(); ++node) {
     sockets_.push_back(folder_.File(Concat("n", node)));
     ChildOptions options;
-    options.arguments = {ZEROD_PROGRAM,      "--node",   std::to_string(node),
-                         "--peers",          peers,      "--ranks",
-                         std::to_string(ranks_[node]),   "--socket",
-                         sockets_.back(),    "--listen", Concat("127.0.0.1:", ports[node])};
+    options.arguments = {ZEROD_PROGRAM,
+                         "--node",
+                         std::to_string(node),
+                         "--peers",
+                         peers,
+                         "--ranks",
+                         std::to_string(ranks_[node]),
+                         "--socket",
+                         sockets_.back(),
+                         "--listen",
+                         Concat("127.0.0.1:", ports[node])};
     options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
     options.output_path = folder_.File(Concat("out", node));
     options.error_path = folder_.File(Concat("err", node));
@@ -77,7 +84,9 @@ Daemons::~Daemons() {
   }
 }
 
-std::string Daemons::log(int node) const { return ReadWholeFile(folder_.File(Concat("err", node))); }
+std::string Daemons::log(int node) const {
+  return ReadWholeFile(folder_.File(Concat("err", node)));
+}
 
 int Daemons::World() const { return std::accumulate(ranks_.begin(), ranks_.end(), 0); }
 

@@ -19,6 +19,7 @@ class Daemons {
   ~Daemons();
 
   int World() const;
+  int LocalRanks(int node) const { return ranks_[node]; }
   /// How the worker of a global rank attaches.
   SessionOptions OptionsOf(int rank) const;
   const std::string& socket(int node) const { return sockets_[node]; }

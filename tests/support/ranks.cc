@@ -1,13 +1,13 @@
 #include "tests/support/ranks.h"
 
+#include <cstring>
+#include <stdexcept>
+
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cstring>
-#include <stdexcept>
 
 namespace zerod {
 namespace {

@@ -5,12 +5,12 @@
 //   for rank in 0 1; do
 //     RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 ZEROD_SOCKET=/tmp/zerod.sock two_layers & done
 
+#include <iostream>
+
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/rand.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
-
-#include <iostream>
 
 #include "client/session.h"
 #include "worker/sharded/sharded_sequential.h"

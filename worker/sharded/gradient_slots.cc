@@ -1,15 +1,14 @@
 #include "worker/sharded/gradient_slots.h"
 
-#include <ATen/ops/from_blob.h>
-
 #include <cstring>
+
+#include <ATen/ops/from_blob.h>
 
 #include "proto/contract/error.h"
 
 namespace zerod {
 
-GradientSlots::GradientSlots(Session& session, int count, int64_t slot_bytes)
-    : session_(session) {
+GradientSlots::GradientSlots(Session& session, int count, int64_t slot_bytes) : session_(session) {
   for (int i = 0; slot_bytes > 0 && i < count; ++i) {
     slots_.emplace_back();
     slots_.back().memory = session.MapSlot(i);

@@ -72,9 +72,9 @@ struct StepOptions {
 };
 
 struct StepResult {
-  uint64_t step = 0;         ///< steps taken, this one included
-  double grad_norm = 0;      ///< global, after division, before clipping
-  bool skipped = false;      ///< the norm wasn't finite: no rank updated anything
+  uint64_t step = 0;     ///< steps taken, this one included
+  double grad_norm = 0;  ///< global, after division, before clipping
+  bool skipped = false;  ///< the norm wasn't finite: no rank updated anything
   std::vector<double> values;
 };
 

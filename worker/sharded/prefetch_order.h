@@ -9,8 +9,8 @@
 namespace zerod {
 
 /// Learns in which order layers are called and says which come next. A layer's successor is the one
-/// that followed it last time after the same predecessor, so a repeated layer is told apart by where
-/// it comes from. Depends on the calls alone: all ranks predict alike. Pure.
+/// that followed it last time after the same predecessor, so a repeated layer is told apart by
+/// where it comes from. Depends on the calls alone: all ranks predict alike. Pure.
 class PrefetchOrder {
  public:
   /// A pass begins: forward of a micro-batch or an evaluation. Training and evaluation learn apart.

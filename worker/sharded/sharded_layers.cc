@@ -1,12 +1,12 @@
 // ShardedModel: registration of layers and access to whole tensors.
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <cstring>
 #include <regex>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
 
 #include "proto/contract/error.h"
 #include "worker/sharded/sharded_model.h"
@@ -16,7 +16,8 @@ namespace {
 
 DType DTypeOf(const at::Tensor& tensor, const std::string& name) {
   switch (tensor.scalar_type()) {
-    case at::kFloat: return DType::kFloat32;
+    case at::kFloat:
+      return DType::kFloat32;
     default:
       throw Error(ErrorCode::kInvalidArgument,
                   Concat("tensor '", name, "' has element type ", tensor.scalar_type(),
@@ -31,9 +32,8 @@ ParameterGroup GroupOf(const std::vector<ParameterGroup>& groups, const std::str
     try {
       if (std::regex_search(name, std::regex(group.pattern))) result = group;
     } catch (const std::regex_error& error) {
-      throw Error(ErrorCode::kInvalidArgument, Concat("'", group.pattern,
-                                                      "' isn't a regular expression: ",
-                                                      error.what()));
+      throw Error(ErrorCode::kInvalidArgument,
+                  Concat("'", group.pattern, "' isn't a regular expression: ", error.what()));
     }
   }
   return result;
@@ -45,9 +45,8 @@ size_t ShardedModel::FindLayer(const std::string& name) const {
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (layers_[i].plan.spec.name == name) return i;
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              Concat("there is no layer '", name, "' among the ", layers_.size(),
-                     " registered so far"));
+  throw Error(ErrorCode::kInvalidArgument, Concat("there is no layer '", name, "' among the ",
+                                                  layers_.size(), " registered so far"));
 }
 
 void ShardedModel::FindUses(const std::vector<std::string>& names, Layer& layer) const {
@@ -80,8 +79,8 @@ LayerSpec ShardedModel::Describe(const std::string& name, LayerModule& module, L
     });
     if (tied) continue;
     TensorSpec tensor;
-    tensor.name = module.tensor_names.empty() ? Concat(name, ".", items[i].first)
-                                              : module.tensor_names[i];
+    tensor.name =
+        module.tensor_names.empty() ? Concat(name, ".", items[i].first) : module.tensor_names[i];
     tensor.shape = parameter.sizes().vec();
     tensor.dtype = DTypeOf(parameter, tensor.name);
     const ParameterGroup group = GroupOf(options_.groups, tensor.name);
@@ -94,8 +93,7 @@ LayerSpec ShardedModel::Describe(const std::string& name, LayerModule& module, L
   return spec;
 }
 
-size_t ShardedModel::AddLayer(const std::string& name,
-                              const std::function<LayerModule()>& factory,
+size_t ShardedModel::AddLayer(const std::string& name, const std::function<LayerModule()>& factory,
                               const LayerOptions& options) {
   if (sealed_) {
     throw Error(ErrorCode::kFailedPrecondition,
@@ -110,8 +108,8 @@ size_t ShardedModel::AddLayer(const std::string& name,
   const LayerSpec spec = Describe(name, layer.module, layer);
   if (!spec.tensors.empty()) {
     layer.session_index = 0;
-    for (const Layer& other : layers_) layer.session_index += &other != &layer &&
-                                                             other.session_index >= 0;
+    for (const Layer& other : layers_)
+      layer.session_index += &other != &layer && other.session_index >= 0;
     layer.plan = session_.Register(spec);
     if (session_.info().created) Upload(layers_.size() - 1, options);
     BindParameters(layer);
@@ -140,9 +138,8 @@ void ShardedModel::BindParameters(Layer& layer) {
   const c10::NoGradGuard no_grad;
   const LayerPlan& plan = layer.plan;
   for (size_t chunk = 0; chunk < plan.chunks.size(); ++chunk) {
-    layer.regions.push_back(
-        session_.MapRegion(layer.session_index, static_cast<int>(chunk),
-                           plan.chunks[chunk].RegionBytes()));
+    layer.regions.push_back(session_.MapRegion(layer.session_index, static_cast<int>(chunk),
+                                               plan.chunks[chunk].RegionBytes()));
     layer.storages.push_back(std::make_unique<ParameterStorage>(
         at::kFloat, plan.chunks[chunk].padded_numel, plan.spec.name));
   }
@@ -199,9 +196,8 @@ at::Tensor ShardedModel::StageView(const Layer& layer, size_t tensor, const Mapp
   const TensorPlan& plan = layer.plan.tensors[tensor];
   const ChunkPlan& chunk = layer.plan.chunks[plan.chunk];
   const int64_t element_bytes = content == Content::kParameter ? SizeOf(chunk.dtype) : 4;
-  return at::from_blob(
-      stage.data() + chunk.stage_offset_bytes + plan.offset_numel * element_bytes,
-      layer.plan.spec.tensors[tensor].shape, at::kFloat);
+  return at::from_blob(stage.data() + chunk.stage_offset_bytes + plan.offset_numel * element_bytes,
+                       layer.plan.spec.tensors[tensor].shape, at::kFloat);
 }
 
 at::Tensor ShardedModel::ReadTensor(const std::string& name, Content content, bool wants_data) {
@@ -235,9 +231,10 @@ void ShardedModel::WriteTensor(const std::string& name, const at::Tensor& value)
   if (provides) {
     const auto& shape = layer.plan.spec.tensors[tensor].shape;
     if (!value.defined() || value.sizes() != at::IntArrayRef(shape)) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  Concat("tensor '", name, "' has shape ", at::IntArrayRef(shape),
-                         ", the value to write ", value.defined() ? Concat(value.sizes()) : "none"));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Concat("tensor '", name, "' has shape ", at::IntArrayRef(shape), ", the value to write ",
+                 value.defined() ? Concat(value.sizes()) : "none"));
     }
     stage = session_.MapStage(layer.session_index, layer.plan.stage_bytes);
   }

@@ -1,10 +1,10 @@
 #include "worker/sharded/sharded_model.h"
 
-#include <c10/core/GradMode.h>
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <optional>
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
 #include "proto/contract/error.h"
 #include "worker/autograd/layer_call.h"
@@ -71,8 +71,7 @@ void ShardedModel::MakeRoom(size_t index) {
               Concat("layer '", layer_name(index), "' (", layer.plan.gathered_bytes,
                      " bytes) doesn't fit the gather window of ", session_.info().window_bytes,
                      " bytes, of which layers in use hold ", held_bytes_,
-                     "; set window_bytes to at least ",
-                     held_bytes_ + layer.plan.gathered_bytes));
+                     "; set window_bytes to at least ", held_bytes_ + layer.plan.gathered_bytes));
 }
 
 void ShardedModel::Acquire(size_t index) {
@@ -180,8 +179,8 @@ std::vector<at::Tensor> ShardedModel::RunForward(size_t index,
     }
     return Checkpoint(tracker_, layer.module.forward, inputs, parameters);
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kInvalidArgument, Concat("forward of layer '", layer_name(index), "': ",
-                                                    error.what_without_backtrace()));
+    throw Error(ErrorCode::kInvalidArgument, Concat("forward of layer '", layer_name(index),
+                                                    "': ", error.what_without_backtrace()));
   }
 }
 
@@ -253,8 +252,8 @@ void ShardedModel::OnBackwardFailed(const std::vector<size_t>& incomplete) noexc
 StepResult ShardedModel::Step(const StepOptions& options) {
   Seal();
   if (options.values.size() > kValuesMax) {
-    throw Error(ErrorCode::kInvalidArgument, Concat(options.values.size(), " values, at most ",
-                                                    kValuesMax));
+    throw Error(ErrorCode::kInvalidArgument,
+                Concat(options.values.size(), " values, at most ", kValuesMax));
   }
   Operation operation;
   operation.kind = OperationKind::kStep;

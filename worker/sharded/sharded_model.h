@@ -23,8 +23,8 @@ namespace zerod {
 /// hands gradients over, steps. ShardedSequential and ShardedLayer are thin faces of it.
 ///
 /// All ranks must do the same: register the same layers, call them in the same order, step alike.
-/// Errors are zerod::Error; those of LibTorch inside a layer get the layer's name. After an error of
-/// the session nothing works any more; attach again.
+/// Errors are zerod::Error; those of LibTorch inside a layer get the layer's name. After an error
+/// of the session nothing works any more; attach again.
 ///
 /// Thread: one; backwards run on the thread that calls backward().
 class ShardedModel : private LayerEvents {
@@ -74,13 +74,13 @@ class ShardedModel : private LayerEvents {
  private:
   enum class Residence { kReleased, kRequested, kBound };
   struct Layer {
-    LayerPlan plan;    // of a layer without parameters only the name is set
+    LayerPlan plan;          // of a layer without parameters only the name is set
     int session_index = -1;  // in the job; -1 for a layer without parameters, which has no tickets
     LayerModule module;
-    std::vector<size_t> uses;           // layers whose parameters it reads too
-    std::vector<at::Tensor> parameters; // its own
-    std::vector<size_t> tensor_of;      // by tracker parameter: index in the spec
-    std::vector<Mapping> regions;       // by chunk
+    std::vector<size_t> uses;            // layers whose parameters it reads too
+    std::vector<at::Tensor> parameters;  // its own
+    std::vector<size_t> tensor_of;       // by tracker parameter: index in the spec
+    std::vector<Mapping> regions;        // by chunk
     std::vector<std::unique_ptr<ParameterStorage>> storages;
     bool checkpoint = false;
     Residence residence = Residence::kReleased;
@@ -126,7 +126,7 @@ class ShardedModel : private LayerEvents {
   Session& session_;
   const ShardedOptions options_;
   BackwardTracker tracker_;
-  std::deque<Layer> layers_;  // references stay valid
+  std::deque<Layer> layers_;              // references stay valid
   std::unique_ptr<GradientSlots> slots_;  // from Seal on
   PrefetchOrder order_;
   std::deque<size_t> backward_order_;  // calls that the running backward will still begin

@@ -10,7 +10,8 @@
 
 namespace zerod {
 
-/// Wraps a module (shared_ptr or LibTorch's ModuleHolder) whose forward takes and returns one tensor.
+/// Wraps a module (shared_ptr or LibTorch's ModuleHolder) whose forward takes and returns one
+/// tensor.
 template <typename Module>
 LayerModule MakeLayerModule(Module module) {
   std::shared_ptr<torch::nn::Module> shared;
