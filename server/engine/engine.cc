@@ -1,8 +1,8 @@
 #include "server/engine/engine.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
+
+#include <spdlog/spdlog.h>
 
 #include "absl/time/time.h"
 #include "proto/contract/error.h"
@@ -72,10 +72,10 @@ void Engine::Impl::CheckRequest(const AttachRequest& request) const {
 void Engine::Impl::CheckPlace(const AttachRequest& request) const {
   if (topology_.ranks_per_node.empty()) return;  // checked again when the nodes are connected
   if (request.world_size != topology_.World()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                Concat("WORLD_SIZE is ", request.world_size, ", but the daemons have ",
-                       topology_.World(), topology_.World() == 1 ? " rank" : " ranks",
-                       " together; start that many workers"));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Concat("WORLD_SIZE is ", request.world_size, ", but the daemons have ", topology_.World(),
+               topology_.World() == 1 ? " rank" : " ranks", " together; start that many workers"));
   }
   const int expected = topology_.FirstRank(topology_.node) + request.local_rank;
   if (request.rank != expected) {
@@ -117,8 +117,7 @@ void Engine::Impl::CheckLikeOthers(const AttachRequest& request) const {
   compare("gradient_slots", request.gradient_slots, first.gradient_slots);
 }
 
-uint64_t Engine::Impl::Attach(const AttachRequest& request,
-                              std::shared_ptr<WorkerEvents> events) {
+uint64_t Engine::Impl::Attach(const AttachRequest& request, std::shared_ptr<WorkerEvents> events) {
   absl::MutexLock lock(&mutex_);
   if (stopping_) throw Error(ErrorCode::kUnavailable, "zerod is stopping");
   CheckRequest(request);
@@ -150,8 +149,8 @@ void Engine::Impl::Submit(uint64_t attach_id, uint64_t epoch, std::vector<Operat
   Member* member = Find(attach_id);
   if (member == nullptr) return;  // the attach has ended, its worker was told
   if (epoch != group_->epoch()) {
-    group_->Lose(*member, Concat("it sent operations of epoch ", epoch, " in epoch ",
-                                 group_->epoch()));
+    group_->Lose(*member,
+                 Concat("it sent operations of epoch ", epoch, " in epoch ", group_->epoch()));
     return;
   }
   group_->Submit(*member, std::move(operations));
@@ -193,7 +192,8 @@ FileDescriptor Engine::Impl::OpenMemory(const DescriptorRequest& request, int64_
     throw Error(ErrorCode::kInvalidArgument, Concat("no ", what, " ", index, " among ", count));
   };
   switch (request.kind) {
-    case MemoryKind::kControlPage: return give(member.page_memory, Access::kReadWrite);
+    case MemoryKind::kControlPage:
+      return give(member.page_memory, Access::kReadWrite);
     case MemoryKind::kRegion: {
       check("layer", request.index, member.registered);
       const LayerStore& layer = group_->job().layer(request.index);

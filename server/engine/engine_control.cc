@@ -1,8 +1,8 @@
 // Engine: the control thread forms groups, ends them and watches the clock.
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
+
+#include <spdlog/spdlog.h>
 
 #include "absl/time/time.h"
 #include "proto/contract/error.h"
@@ -155,8 +155,8 @@ void Engine::Impl::FormGroup() {
     ConnectCommunicators(setup, store);
   } catch (const Error& error) {
     absl::MutexLock lock(&mutex_);
-    const Error text(error.code(), Concat("forming the group of job '", decision.job_id, "': ",
-                                          error.what()));
+    const Error text(error.code(),
+                     Concat("forming the group of job '", decision.job_id, "': ", error.what()));
     for (auto& member : setup.members) {
       if (member) member->events->OnFault(text);
     }
@@ -198,8 +198,7 @@ void Engine::Impl::EndGroup() {
   group->DropUnfinishedStep();
   const std::string job_id = group->job().id();
   const bool unfinished = !group->job().sealed;
-  spdlog::info("epoch {}: job '{}' detached at step {}", group->epoch(), job_id,
-               group->job().step);
+  spdlog::info("epoch {}: job '{}' detached at step {}", group->epoch(), job_id, group->job().step);
   const bool drop = group->drops_job() || unfinished;
   group.reset();
   if (drop) jobs_.erase(job_id);
@@ -233,8 +232,8 @@ std::string Engine::Impl::MissingText() const {
   std::string missing;
   for (int local = 0; local < options_.ranks; ++local) {
     if (pending_.contains(local)) continue;
-    missing += Concat(missing.empty() ? "" : ", ", "rank ",
-                      topology_.FirstRank(topology_.node) + local);
+    missing +=
+        Concat(missing.empty() ? "" : ", ", "rank ", topology_.FirstRank(topology_.node) + local);
   }
   if (!missing.empty()) return missing;
   return group_ || decision_ ? "the former group to end" : "the workers of the other nodes";
@@ -245,10 +244,9 @@ void Engine::Impl::WatchPending(Clock::time_point now) {
   Clock::time_point oldest = now;
   for (const auto& [local, member] : pending_) oldest = std::min(oldest, member->attached_at);
   if (now - oldest > options_.join_deadline) {
-    const Error error(ErrorCode::kDeadlineExceeded,
-                      Concat("not all ranks were attached within ",
-                             options_.join_deadline.count() / 1000.0, " s: waiting for ",
-                             MissingText()));
+    const Error error(ErrorCode::kDeadlineExceeded, Concat("not all ranks were attached within ",
+                                                           options_.join_deadline.count() / 1000.0,
+                                                           " s: waiting for ", MissingText()));
     Withdraw(error.what());
     FaultPending(error);
     return;

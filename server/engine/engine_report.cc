@@ -58,7 +58,9 @@ StatusReport Engine::Impl::Status() const {
     report.world_size = topology_.World();
   }
   report.state = group_ ? (group_->aborting() ? "aborting" : "training")
-                        : (!joined ? "joining" : pending_.empty() ? "idle" : "attaching");
+                        : (!joined            ? "joining"
+                           : pending_.empty() ? "idle"
+                                              : "attaching");
   if (!joined || !pending_.empty()) report.waiting_for = MissingText();
   if (!group_) return report;
   report.attached_job = group_->job().id();
@@ -114,8 +116,8 @@ std::string Engine::Impl::ResolveLocked(const std::string& job_id) const {
   if (!job_id.empty()) return job_id;
   if (group_) return group_->job().id();
   if (jobs_.size() == 1) return jobs_.begin()->first;
-  throw Error(ErrorCode::kNotFound, jobs_.empty() ? "there is no job"
-                                                  : "there are several jobs; name one");
+  throw Error(ErrorCode::kNotFound,
+              jobs_.empty() ? "there is no job" : "there are several jobs; name one");
 }
 
 std::string Engine::Impl::ResolveJob(const std::string& job_id) const {
@@ -160,8 +162,7 @@ std::vector<ShardReport> Engine::Impl::Shards(const std::string& job_id, bool ch
     for (size_t chunk = 0; chunk < layer->plan().chunks.size(); ++chunk) {
       const ChunkPlan& plan = layer->plan().chunks[chunk];
       for (int local = 0; local < topology.LocalRanks(); ++local) {
-        const auto bytes =
-            layer->ShardBytes(static_cast<int>(chunk), first_rank + local, 1);
+        const auto bytes = layer->ShardBytes(static_cast<int>(chunk), first_rank + local, 1);
         ShardReport report;
         report.layer = layer->index();
         report.layer_name = layer->name();
@@ -192,8 +193,8 @@ std::vector<MemoryReport> Engine::Impl::Memory(const std::string& job_id) const 
     parameters += layer->ParameterBytes();
     states += layer->StateBytes();
     for (size_t chunk = 0; chunk < layer->plan().chunks.size(); ++chunk) {
-      regions_resident += layer->Region(static_cast<int>(chunk)).ResidentBytes() -
-                          kRegionHeaderBytes;
+      regions_resident +=
+          layer->Region(static_cast<int>(chunk)).ResidentBytes() - kRegionHeaderBytes;
     }
   }
   int64_t states_resident = 0;

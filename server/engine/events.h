@@ -25,8 +25,9 @@ struct Welcome {
   int64_t deadline_ms = 120'000;
 };
 
-/// The engine tells one worker's session. Called from any engine thread, sometimes with engine locks
-/// held: implementations only queue a message and return; they never call back into the engine.
+/// The engine tells one worker's session. Called from any engine thread, sometimes with engine
+/// locks held: implementations only queue a message and return; they never call back into the
+/// engine.
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;

@@ -21,13 +21,12 @@ std::string FirstOptionDifference(int first_node, const Proposal& first, int nod
     return Concat(what, " is ", here, " on node ", first_node, " and ", there, " on node ", node,
                   "; start all workers with the same options");
   };
-  for (std::string text :
-       {differ("the job", first.job_id, other.job_id),
-        differ("the attach mode", first.mode, other.mode),
-        differ("tensor_parallel", first.tensor_parallel, other.tensor_parallel),
-        differ("window_bytes", first.window_bytes, other.window_bytes),
-        differ("cache_bytes", first.cache_bytes, other.cache_bytes),
-        differ("gradient_slots", first.gradient_slots, other.gradient_slots)}) {
+  for (std::string text : {differ("the job", first.job_id, other.job_id),
+                           differ("the attach mode", first.mode, other.mode),
+                           differ("tensor_parallel", first.tensor_parallel, other.tensor_parallel),
+                           differ("window_bytes", first.window_bytes, other.window_bytes),
+                           differ("cache_bytes", first.cache_bytes, other.cache_bytes),
+                           differ("gradient_slots", first.gradient_slots, other.gradient_slots)}) {
     if (!text.empty()) return text;
   }
   return {};

@@ -1,14 +1,21 @@
 #include "server/engine/group.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
-
 #include "proto/contract/error.h"
+#include "server/engine/group_guard.h"
 #include "server/layout/difference.h"
 #include "server/optimizer/factory.h"
 
 namespace zerod {
+namespace {
+
+constexpr uint64_t kTicketMax = UINT32_MAX;  // what a SegmentTag can name
+
+}  // namespace
 
 Group::Group(Setup setup)
     : options_(*setup.options),
@@ -28,6 +35,7 @@ Group::Group(Setup setup)
       exchange_(topology_, gather_communicator_.get()),
       order_(topology_.World(), [this](const Fingerprint& f) { return Describe(f); }) {
   for (int local = 0; local < LocalRanks(); ++local) {
+    members_[local]->version = job_.step;
     lanes_.push_back(std::make_unique<Lane>(Concat("lane-", members_[local]->rank)));
   }
   node_lane_ = std::make_unique<Lane>("node-lane");
@@ -68,13 +76,18 @@ std::string Group::Describe(const Fingerprint& fingerprint) const {
 
 void Group::Submit(Member& member, std::vector<Operation> operations) {
   mutex_.AssertHeld();
-  for (Operation& operation : operations) {
-    if (aborting_ || over_ || member.state != Member::State::kActive) return;
-    if (!Admit(member, operation)) return;
+  if (aborting_ || over_ || member.state != Member::State::kActive) return;
+  try {
+    for (Operation& operation : operations) {
+      if (!Admit(member, operation) || aborting_ || over_) break;
+    }
+    // What came before a fault counts: the epoch's last step may be in it.
+    order_.Advance(member.rank, member.last_ticket);
+    SendProgress();
+    Dispatch();
+  } catch (const std::exception& error) {
+    Break(AsError(error));
   }
-  order_.Advance(member.rank, member.last_ticket);
-  SendProgress();
-  Dispatch();
 }
 
 bool Group::Admit(Member& member, Operation& operation) {
@@ -114,6 +127,12 @@ std::optional<Error> Group::FindFault(const Member& member, const Operation& ope
   if (operation.ticket != member.last_ticket + 1) {
     return fault(Concat("expected operation ", member.last_ticket + 1));
   }
+  if (operation.ticket > kTicketMax) {
+    return fault(Concat("an attach ends after ", kTicketMax, " operations; attach again"));
+  }
+  if (operation.ticket > order_.compared() + kOperationsAheadMax) {
+    return fault(Concat("it is ", kOperationsAheadMax, " operations ahead of another rank"));
+  }
   const bool sealed = residency_.has_value();
   switch (operation.kind) {
     case OperationKind::kRegister:
@@ -122,7 +141,9 @@ std::optional<Error> Group::FindFault(const Member& member, const Operation& ope
       return std::nullopt;
     case OperationKind::kStep:
       if (!sealed) return fault("seal the layers first");
-      if (!(operation.step.gradient_divisor != 0)) return fault("gradient_divisor is 0");
+      if (!std::isfinite(operation.step.gradient_divisor) || operation.step.gradient_divisor == 0) {
+        return fault(Concat("gradient_divisor is ", operation.step.gradient_divisor));
+      }
       if (operation.private_state.size() > static_cast<size_t>(kPrivateStateBytesMax)) {
         return fault("more than 16 MiB of private state");
       }
@@ -155,8 +176,7 @@ std::optional<Error> Group::FindFault(const Member& member, const Operation& ope
   return fault("unknown kind");
 }
 
-std::optional<Error> Group::FindLayerFault(const Member& member,
-                                           const Operation& operation) const {
+std::optional<Error> Group::FindLayerFault(const Member& member, const Operation& operation) const {
   auto fault = [&](const std::string& what) {
     return Error(ErrorCode::kInvalidArgument,
                  Concat("rank ", member.rank, " submitted ", OperationKindName(operation.kind),
@@ -171,6 +191,12 @@ std::optional<Error> Group::FindLayerFault(const Member& member,
                         return g.layer == operation.layer && !g.released;
                       });
   switch (operation.kind) {
+    case OperationKind::kGather:
+      if (operation.version != member.version) {
+        return fault(Concat("version ", operation.version, " of layer '", layer.name(),
+                            "', but after its steps so far it is ", member.version));
+      }
+      break;
     case OperationKind::kRelease:
       if (!leased) return fault(Concat("layer '", layer.name(), "' isn't leased"));
       break;
@@ -187,17 +213,23 @@ std::optional<Error> Group::FindLayerFault(const Member& member,
                             layer.plan().tensors.size(), " tensors of layer '", layer.name(), "'"));
       }
       break;
-    default: break;
+    default:
+      break;
   }
   return std::nullopt;
 }
 
 void Group::ApplyToMember(Member& member, const Operation& operation) {
   switch (operation.kind) {
-    case OperationKind::kRegister: RegisterLayer(member, operation); break;
+    case OperationKind::kRegister:
+      RegisterLayer(member, operation);
+      break;
     case OperationKind::kGather:
       member.gathers.push_back({operation.ticket, operation.layer, operation.version});
       if (!uses_node_lane_) PublishLocalGathers(member);
+      break;
+    case OperationKind::kWrite:
+      unwritten_[operation.ticket] = operation.layer;
       break;
     case OperationKind::kRelease: {
       int& leases = member.leases[operation.layer];
@@ -212,8 +244,15 @@ void Group::ApplyToMember(Member& member, const Operation& operation) {
       if (pending != member.gathers.end()) pending->released = true;
       break;
     }
-    case OperationKind::kStep: member.last_step_ticket = operation.ticket; break;
-    default: break;
+    case OperationKind::kStep:
+      // It ends every lease that was taken before it, also those that are still to come.
+      std::ranges::fill(member.leases, 0);
+      for (Member::PendingGather& gather : member.gathers) gather.released = true;
+      member.last_step_ticket = operation.ticket;
+      ++member.version;
+      break;
+    default:
+      break;
   }
 }
 
@@ -222,21 +261,21 @@ void Group::RegisterLayer(Member& member, const Operation& operation) {
   try {
     if (index == job_.layers().size()) {
       if (job_.sealed) {
-        throw Error(ErrorCode::kFailedPrecondition,
-                    Concat("job '", job_.id(), "' has ", index, " layers; rank ", member.rank,
-                           " registers one more, '", operation.layer_spec.name,
-                           "'; attach with the same model or drop the job (zeroctl drop ",
-                           job_.id(), ")"));
+        throw Error(
+            ErrorCode::kFailedPrecondition,
+            Concat("job '", job_.id(), "' has ", index, " layers; rank ", member.rank,
+                   " registers one more, '", operation.layer_spec.name,
+                   "'; attach with the same model or drop the job (zeroctl drop ", job_.id(), ")"));
       }
       job_.AddLayer(operation.layer_spec);
     }
     const LayerStore& layer = job_.layer(static_cast<int>(index));
     if (auto difference = FirstDifference(operation.layer_spec, layer.plan().spec)) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  Concat("rank ", member.rank, " registers another model than job '", job_.id(),
-                         "' has: ", *difference,
-                         "; attach with the same model or drop the job (zeroctl drop ", job_.id(),
-                         ")"));
+      throw Error(
+          ErrorCode::kFailedPrecondition,
+          Concat("rank ", member.rank, " registers another model than job '", job_.id(),
+                 "' has: ", *difference,
+                 "; attach with the same model or drop the job (zeroctl drop ", job_.id(), ")"));
     }
     ++member.registered;
     member.leases.resize(member.registered);
@@ -271,82 +310,88 @@ void Group::Dispatch() {
     }
     if (kind == OperationKind::kRegister) continue;
     const bool gather = kind == OperationKind::kGather || kind == OperationKind::kRelease;
-    // Gathers may overtake reduces and steps that wait for other nodes, never reads and writes.
-    if (gather && gated_data_ == 0) {
-      RunOnNodeLane(next.first());
-      continue;
+    if (kind == OperationKind::kStep) next.forward_order = std::exchange(forward_order_, {});
+    // Gathers may overtake reduces and steps that wait for other nodes, but all work of the node's
+    // lane keeps its order: the same on all nodes, and no gather before the step it waits for.
+    if (gated_for_node_lane_ == 0) {
+      if (gather) {
+        RunOnNodeLane(next.first());
+        continue;
+      }
+      if (kind == OperationKind::kStep) PostStepToNodeLane(next);
     }
-    if (kind == OperationKind::kStep) {
-      next.forward_order = std::exchange(forward_order_, {});
-      if (gated_data_ == 0) PostStepToNodeLane(next);
-    }
-    if (kind == OperationKind::kWrite || kind == OperationKind::kRead) ++gated_data_;
+    if (next.IsForNodeLane()) ++gated_for_node_lane_;
     gated_.push_back(std::move(next));
   }
   RunGated();
 }
 
-void Group::RunGated() {
-  while (!gated_.empty() && !pending_step_ && !pending_scalar_ && !over_) {
-    const OperationKind kind = gated_.front().first().kind;
-    const bool gather = kind == OperationKind::kGather || kind == OperationKind::kRelease;
-    if (!gather && order_.compared() < gated_.front().ticket) return;
-    Dispatched next = std::move(gated_.front());
-    gated_.pop_front();
-    Run(std::move(next));
+bool Group::Dispatched::IsForNodeLane() const {
+  switch (first().kind) {
+    case OperationKind::kGather:
+    case OperationKind::kRelease:
+    case OperationKind::kRead:
+    case OperationKind::kWrite:
+      return true;
+    case OperationKind::kStep:
+      return !on_node_lane;
+    default:
+      return false;
   }
+}
+
+bool Group::GateIsOpen() const {
+  if (gated_.empty() || pending_step_ || pending_scalar_ || data_outstanding_ > 0) return false;
+  if (over_ || broken_) return false;
+  const OperationKind kind = gated_.front().first().kind;
+  const bool gather = kind == OperationKind::kGather || kind == OperationKind::kRelease;
+  return gather || order_.compared() >= gated_.front().ticket;
+}
+
+void Group::RunGated() {
+  if (running_gated_) return;  // the caller below goes on: no recursion, however many are queued
+  running_gated_ = true;
+  try {
+    while (GateIsOpen()) {
+      Dispatched next = std::move(gated_.front());
+      gated_.pop_front();
+      if (next.IsForNodeLane()) --gated_for_node_lane_;
+      Run(std::move(next));
+    }
+  } catch (const std::exception& error) {
+    Break(AsError(error));
+  }
+  running_gated_ = false;
+  CheckEnded();
 }
 
 void Group::Run(Dispatched operation) {
   switch (operation.first().kind) {
     case OperationKind::kGather:
-    case OperationKind::kRelease: RunOnNodeLane(operation.first()); break;
-    case OperationKind::kSeal: Seal(operation); break;
-    case OperationKind::kReduce: PostReduce(operation); break;
-    case OperationKind::kScalar: ContributeScalar(operation); break;
+    case OperationKind::kRelease:
+      RunOnNodeLane(operation.first());
+      break;
+    case OperationKind::kSeal:
+      Seal(operation);
+      break;
+    case OperationKind::kReduce:
+      PostReduce(operation);
+      break;
+    case OperationKind::kScalar:
+      ContributeScalar(operation);
+      break;
     case OperationKind::kWrite:
-    case OperationKind::kRead: PostData(std::move(operation)); break;
+    case OperationKind::kRead:
+      PostData(std::move(operation));
+      break;
     case OperationKind::kStep:
       if (!operation.on_node_lane) PostStepToNodeLane(operation);
       pending_step_.emplace();
       pending_step_->operation = std::move(operation);
       TryContribute();
       break;
-    case OperationKind::kRegister: break;
-  }
-}
-
-void Group::OnPeerMessage(int node, const PeerMessage& message) {
-  mutex_.AssertHeld();
-  if (over_) return;
-  if (const auto* progress = std::get_if<Progress>(&message.body)) {
-    const auto now = std::chrono::steady_clock::now();
-    for (const RankedFingerprint& entry : progress->fingerprints) {
-      if (auto difference = order_.Record(entry.rank, entry.fingerprint, now)) {
-        Abort(Error(ErrorCode::kAborted, *difference));
-        return;
-      }
-    }
-    const int first = topology_.FirstRank(node);
-    const size_t ranks = std::min<size_t>(progress->last_tickets.size(), topology_.Ranks(node));
-    for (size_t i = 0; i < ranks; ++i) {
-      order_.Advance(first + static_cast<int>(i), progress->last_tickets[i]);
-    }
-    RunGated();
-  } else if (const auto* step = std::get_if<StepContribution>(&message.body)) {
-    step_contributions_[step->ticket][node] = *step;
-    TryDecide();
-  } else if (const auto* scalar = std::get_if<ScalarContribution>(&message.body)) {
-    scalar_contributions_[scalar->ticket][node] = *scalar;
-    TryCompleteScalar();
-  } else if (const auto* abort = std::get_if<AbortNotice>(&message.body)) {
-    horizons_[node] = abort->horizon_ticket;
-    Abort(Error(abort->code, abort->message));
-    CheckSettled();
-  } else if (const auto* end = std::get_if<EndNotice>(&message.body)) {
-    ends_[node] = *end;
-    drop_ = drop_ || end->drop;
-    CheckEnded();
+    case OperationKind::kRegister:
+      break;
   }
 }
 

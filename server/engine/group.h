@@ -1,11 +1,13 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,9 +30,9 @@ namespace zerod {
 /// One epoch: the attached workers of this node and what they submit, from Welcome until the last
 /// has left or something ends it for all.
 ///
-/// A ticket goes forward only: submitted by each local rank (order check, leases) -> dispatched once
-/// all local ranks have it -> gated until all nodes have compared it (reduce, step, scalar, read,
-/// write; gathers don't wait) -> run by the lanes -> completed on the control pages.
+/// A ticket goes forward only: submitted by each local rank (order check, leases) -> dispatched
+/// once all local ranks have it -> gated until all nodes have compared it (reduce, step, scalar,
+/// read, write; gathers don't wait) -> run by the lanes -> completed on the control pages.
 ///
 /// Threads: all public methods but Teardown run under the engine's lock and never block. Lanes take
 /// the lock to report.
@@ -43,9 +45,9 @@ class Group {
     uint64_t epoch = 0;
     Job* job = nullptr;
     bool created = true;
-    PeerLink* link = nullptr;                   ///< null on a single node
+    PeerLink* link = nullptr;                      ///< null on a single node
     std::vector<std::unique_ptr<Member>> members;  ///< by local rank
-    std::unique_ptr<Communicator> gathers;      ///< null on a single node
+    std::unique_ptr<Communicator> gathers;         ///< null on a single node
     std::unique_ptr<Communicator> reduces;
     int64_t cache_bytes = 0;
     int gradient_slots = 2;
@@ -67,7 +69,8 @@ class Group {
   /// Nothing more will happen: Teardown may be called.
   bool over() const { return over_; }
   bool aborting() const { return aborting_; }
-  bool drops_job() const { return drop_; }
+  /// All ranks left in good order and one of them asked for it.
+  bool drops_job() const { return drop_ && !aborting_; }
   /// Without the lock: stops the lanes (decided updates are finished) and the communicators.
   void Teardown();
   /// After Teardown, under the lock: nothing of an unfinished step stays.
@@ -89,7 +92,7 @@ class Group {
  private:
   struct Ticket {  // submitted by some local ranks, not yet by all
     int submitted = 0;
-    std::vector<Operation> operations;  // by local rank
+    std::vector<Operation> operations;                  // by local rank
     std::vector<std::shared_ptr<SharedMemory>> stages;  // by local rank; of reads and writes
   };
   struct Dispatched {  // submitted by all local ranks
@@ -100,8 +103,11 @@ class Group {
     std::vector<int> forward_order;  // layers in the order of their first gather
     bool on_node_lane = false;       // its work there is posted
     uint64_t node_lane_items = 0;    // that must be done before it is decided
+    bool IsForNodeLane() const;      // has work for the node's lane that isn't posted yet
     const Operation& first() const { return operations.front(); }
   };
+  /// How far one rank may be ahead of another: bounds what is kept of operations.
+  static constexpr uint64_t kOperationsAheadMax = 1 << 16;
   struct PendingStep {
     Dispatched operation;
     bool contributed = false;
@@ -120,8 +126,16 @@ class Group {
   void SendProgress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Dispatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunGated() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool GateIsOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Dispatched operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Describe(const Fingerprint& fingerprint) const;
+
+  // group_peer.cc
+  void Take(int node, const PeerMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeProgress(int node, const Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CheckValues(int node, size_t count) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CheckContribution(int node, const StepContribution& step) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // group_data.cc: gathers, releases, reads, writes, seal
   void PublishLocalGathers(Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -148,6 +162,7 @@ class Group {
   void PublishStep(const StepDecision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostUpdates(const StepDecision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateOnLane(int local_rank, LayerStore& layer, const UpdateWork& work);
+  void RecordApplied() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ContributeScalar(const Dispatched& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TryCompleteScalar() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -156,15 +171,21 @@ class Group {
   void CheckEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t SubmittedStep() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t ContributedStep() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t OwnHorizon() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LowerHorizon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Ends the epoch because this node can't go on: a step to which it hasn't contributed is
+  /// dropped although all ranks submitted it.
+  void Break(const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WarnLate(const OrderCheck::Late& late) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Error LateError(const OrderCheck::Late& late) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void Broadcast(decltype(PeerMessage::body) body) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int LocalRanks() const { return topology_.LocalRanks(); }
   ShardContext ContextOf(int local_rank) const;
-  /// Runs lane work; an error ends the epoch.
+  /// Runs lane work; an error ends the epoch. Returns whether there was none.
   template <typename Work>
-  void Guarded(Work&& work);
+  bool Guarded(Work&& work);
 
   const EngineOptions& options_;
   absl::Mutex& mutex_;
@@ -185,12 +206,16 @@ class Group {
   OrderCheck order_;
   std::optional<Residency> residency_;  // from Seal on
 
-  Progress outgoing_;                   // fingerprints not yet sent
-  std::deque<Ticket> tickets_;          // of first_ticket_, first_ticket_ + 1, ...
+  std::map<int, uint64_t> peer_tickets_;  // node -> newest operation that it described
+  Progress outgoing_;                     // fingerprints not yet sent
+  std::deque<Ticket> tickets_;            // of first_ticket_, first_ticket_ + 1, ...
   uint64_t first_ticket_ = 1;
   std::deque<Dispatched> gated_;
-  int gated_data_ = 0;  // reads and writes in gated_: gathers must not overtake them
-  std::vector<int> forward_order_;      // layers gathered since the last step, first gather first
+  int gated_for_node_lane_ = 0;  // of them: gathers must not overtake these
+  bool running_gated_ = false;
+  int data_outstanding_ = 0;  // reads and writes on the node's lane: nothing gated passes them
+  std::map<uint64_t, int> unwritten_;  // submitted writes that aren't done: ticket, layer
+  std::vector<int> forward_order_;     // layers gathered since the last step, first gather first
 
   uint64_t node_lane_posted_ = 0;
   uint64_t node_lane_done_ = 0;
@@ -206,9 +231,11 @@ class Group {
   bool over_ = false;
   std::atomic<bool> cancelled_{false};  // read by lanes without the lock
   bool aborting_ = false;
+  bool broken_ = false;  // what this node hasn't contributed to can't be decided any more
   std::optional<Error> error_;
   std::chrono::steady_clock::time_point abort_began_;
   std::map<int, uint64_t> horizons_;  // node -> step it can still finish
+  std::set<int> lost_;                // nodes
   std::map<int, EndNotice> ends_;     // node -> all its ranks have left
   bool drop_ = false;
   uint64_t warned_ticket_ = 0;

@@ -1,11 +1,11 @@
 // Group: what moves parameters: gathers, releases, residency, reads, writes, seal.
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <thread>
+
+#include <spdlog/spdlog.h>
 
 #include "proto/contract/error.h"
 #include "server/engine/group.h"
@@ -41,14 +41,12 @@ void Group::PublishLocalGathers(Member& member) {
   while (!member.gathers.empty()) {
     const Member::PendingGather& gather = member.gathers.front();
     const uint64_t version = job_.layer(gather.layer).version;
-    if (version > gather.version) {
-      Abort(Error(ErrorCode::kFailedPrecondition,
-                  Concat("rank ", member.rank, " asks for version ", gather.version,
-                         " of layer '", job_.layer(gather.layer).name(), "', which is at ",
-                         version)));
-      return;
-    }
+    ZEROD_CHECK(version <= gather.version, "layer ", gather.layer, " is at version ", version);
     if (version < gather.version) return;  // its update will come back here
+    const auto unwritten = std::ranges::find_if(unwritten_, [&](const auto& write) {
+      return write.first < gather.ticket && write.second == gather.layer;
+    });
+    if (unwritten != unwritten_.end()) return;  // so will the write
     Publish(member);
   }
 }
@@ -110,7 +108,8 @@ void Group::RunOnNodeLane(const Operation& operation) {
         EvictOnNodeLane(evicted);
       });
       break;
-    default: ZEROD_CHECK(false, OperationKindName(operation.kind), " isn't node lane work");
+    default:
+      ZEROD_CHECK(false, OperationKindName(operation.kind), " isn't node lane work");
   }
 }
 
@@ -122,11 +121,7 @@ void Group::GatherOnNodeLane(uint64_t ticket, int index, uint64_t version) {
     auto ready = [&] { return layer.version >= version || over_; };
     mutex_.Await(absl::Condition(&ready));
     if (over_) return;
-    if (layer.version > version) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  Concat("version ", version, " of layer '", layer.name(),
-                         "' is asked for, which is at ", layer.version));
-    }
+    ZEROD_CHECK(layer.version == version, "layer ", index, " is at version ", layer.version);
     hit = residency_->Gather(index);
     if (hit) ++cache_hits_;
   }
@@ -147,27 +142,26 @@ void Group::EvictOnNodeLane(const std::vector<int>& layers) {
 void Group::Seal(const Dispatched& operation) {
   for (const auto& member : members_) {
     if (member->registered == static_cast<int>(job_.layers().size())) continue;
-    Abort(Error(ErrorCode::kFailedPrecondition,
-                Concat("rank ", member->rank, " registered ", member->registered,
-                       " layers, job '", job_.id(), "' has ", job_.layers().size(),
-                       ", the next is '", job_.layer(member->registered).name(),
-                       "'; attach with the same model or drop the job (zeroctl drop ", job_.id(),
-                       ")")));
+    Abort(Error(
+        ErrorCode::kFailedPrecondition,
+        Concat("rank ", member->rank, " registered ", member->registered, " layers, job '",
+               job_.id(), "' has ", job_.layers().size(), ", the next is '",
+               job_.layer(member->registered).name(),
+               "'; attach with the same model or drop the job (zeroctl drop ", job_.id(), ")")));
     return;
   }
   std::vector<Residency::LayerSize> sizes;
   for (const auto& layer : job_.layers()) {
     sizes.push_back({layer->plan().gathered_bytes, layer->HasTrainable()});
   }
-  job_.sealed = true;
-  residency_.emplace(cache_bytes_, std::move(sizes));
   const int64_t slot_bytes = job_.SlotBytes();
   for (const auto& member : members_) {
     for (int slot = 0; slot_bytes > 0 && slot < gradient_slots_; ++slot) {
-      member->slots.push_back(
-          MakeWritable(Concat("zerod:slot", slot), slot_bytes, options_));
+      member->slots.push_back(MakeWritable(Concat("zerod:slot", slot), slot_bytes, options_));
     }
   }
+  job_.sealed = true;
+  residency_.emplace(cache_bytes_, std::move(sizes));
   CompleteAll(Queue::kData, operation.ticket);
 }
 
@@ -184,8 +178,8 @@ SharedMemory& Group::MakeStage(Member& member, int layer) {
 }
 
 void Group::PostData(Dispatched operation) {
-  --gated_data_;
   // The reduces and updates before it must be in the bytes; what comes after waits its turn.
+  ++data_outstanding_;
   auto shared = std::make_shared<Dispatched>(std::move(operation));
   PostToNodeLane([this, shared] {
     {
@@ -198,7 +192,11 @@ void Group::PostData(Dispatched operation) {
     }
     DataOnNodeLane(*shared);
     absl::MutexLock lock(&mutex_);
+    unwritten_.erase(shared->ticket);
     CompleteAll(Queue::kData, shared->ticket);
+    PublishAllLocalGathers();
+    --data_outstanding_;
+    RunGated();
   });
 }
 
@@ -221,7 +219,8 @@ void Group::DataOnNodeLane(const Dispatched& operation) {
   }
   std::vector<std::span<std::byte>> stages;
   for (int local = 0; local < LocalRanks(); ++local) {
-    if (operation.operations[local].wants_data) stages.push_back(bytes_of(*operation.stages[local]));
+    if (operation.operations[local].wants_data)
+      stages.push_back(bytes_of(*operation.stages[local]));
   }
   exchange_.Read(layer, first.ticket, first.content, stages);
 }

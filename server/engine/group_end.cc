@@ -1,9 +1,9 @@
 // Group: how an epoch ends: leaving, dying workers, divergence, late ranks.
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <chrono>
+
+#include <spdlog/spdlog.h>
 
 #include "proto/contract/error.h"
 #include "server/engine/group.h"
@@ -40,7 +40,8 @@ void Group::Leave(Member& member, bool drop) {
 void Group::CheckEnded() {
   if (over_ || aborting_ || static_cast<int>(ends_.size()) < topology_.NodeCount()) return;
   if (reduces_outstanding_ > 0 || updates_outstanding_ > 0) return;
-  if (node_lane_done_ < node_lane_posted_ || pending_step_) return;
+  if (node_lane_done_ < node_lane_posted_ || pending_step_ || pending_scalar_) return;
+  if (!gated_.empty()) return;
   over_ = true;
   cancelled_ = true;
 }
@@ -50,9 +51,8 @@ void Group::Lose(Member& member, const std::string& reason) {
   if (member.state != Member::State::kActive || over_) return;
   member.state = Member::State::kDead;
   std::ranges::fill(member.leases, 0);
-  Abort(Error(ErrorCode::kAborted,
-              Concat("rank ", member.rank, " (", member.request.program, ", pid ",
-                     member.request.pid, ") is gone: ", reason)));
+  Abort(Error(ErrorCode::kAborted, Concat("rank ", member.rank, " (", member.request.program,
+                                          ", pid ", member.request.pid, ") is gone: ", reason)));
 }
 
 void Group::OnPeerLost(int node, const std::string& reason) {
@@ -64,6 +64,8 @@ void Group::OnPeerLost(int node, const std::string& reason) {
     if (parts.contains(node)) contributed = std::max(contributed, ticket);
   }
   horizons_.try_emplace(node, contributed);
+  lost_.insert(node);
+  if (aborting_) LowerHorizon();
   Abort(Error(ErrorCode::kAborted, Concat("node ", node, " is lost: ", reason)));
   CheckSettled();
 }
@@ -74,6 +76,33 @@ uint64_t Group::SubmittedStep() const {
   return ticket;
 }
 
+uint64_t Group::ContributedStep() const {
+  return pending_step_ && pending_step_->contributed ? pending_step_->operation.ticket
+                                                     : decided_ticket_;
+}
+
+/// A step to which this node has contributed may be decided elsewhere, so it is always included.
+uint64_t Group::OwnHorizon() const {
+  uint64_t ticket = broken_ ? ContributedStep() : SubmittedStep();
+  for (int node : lost_) ticket = std::min(ticket, horizons_.at(node));
+  return ticket;
+}
+
+void Group::LowerHorizon() {
+  uint64_t& own = horizons_[topology_.node];
+  if (OwnHorizon() >= own) return;
+  own = OwnHorizon();
+  Broadcast(AbortNotice{own, error_->code(), error_->what()});
+}
+
+void Group::Break(const Error& error) {
+  if (over_) return;
+  broken_ = true;
+  if (aborting_) LowerHorizon();
+  Abort(error);
+  CheckSettled();
+}
+
 void Group::Abort(const Error& error) {
   mutex_.AssertHeld();
   if (aborting_ || over_) return;
@@ -81,7 +110,7 @@ void Group::Abort(const Error& error) {
   error_ = error;
   abort_began_ = std::chrono::steady_clock::now();
   spdlog::warn("epoch {} of job '{}' ends: {}", epoch_, job_.id(), error.what());
-  horizons_[topology_.node] = SubmittedStep();
+  horizons_[topology_.node] = OwnHorizon();
   Broadcast(AbortNotice{horizons_[topology_.node], error.code(), error.what()});
   CheckSettled();
 }
@@ -133,10 +162,9 @@ void Group::DropUnfinishedStep() {
 void Group::WarnLate(const OrderCheck::Late& late) {
   warned_ticket_ = late.ticket;
   const auto waited = std::chrono::duration_cast<std::chrono::seconds>(late.waited).count();
-  const std::string text =
-      Concat(RanksText(late.ranks), late.ranks.size() == 1 ? " is" : " are", " late: rank ",
-             late.waiting_rank, " submitted ", late.operation, " (operation ", late.ticket, ") ",
-             waited, " s ago");
+  const std::string text = Concat(RanksText(late.ranks), late.ranks.size() == 1 ? " is" : " are",
+                                  " late: rank ", late.waiting_rank, " submitted ", late.operation,
+                                  " (operation ", late.ticket, ") ", waited, " s ago");
   spdlog::warn("{}", text);
   for (const auto& member : members_) {
     if (member->state == Member::State::kActive) member->events->OnWarning(text);
@@ -146,10 +174,9 @@ void Group::WarnLate(const OrderCheck::Late& late) {
 Error Group::LateError(const OrderCheck::Late& late) const {
   for (int rank : late.ranks) {
     const int node = topology_.NodeOf(rank);
-    const bool left = node == topology_.node
-                          ? members_[rank - topology_.FirstRank(node)]->state ==
-                                Member::State::kLeft
-                          : ends_.contains(node);
+    const bool left = node == topology_.node ? members_[rank - topology_.FirstRank(node)]->state ==
+                                                   Member::State::kLeft
+                                             : ends_.contains(node);
     if (!left) continue;
     return Error(ErrorCode::kAborted,
                  Concat("rank ", rank, " has detached after operation ", order_.last_ticket(rank),

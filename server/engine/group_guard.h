@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "proto/contract/error.h"
@@ -8,16 +9,24 @@
 
 namespace zerod {
 
+/// What is told to others of an exception that wasn't expected to be anything else than an Error.
+inline Error AsError(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
+    return Error(ErrorCode::kResourceExhausted, "zerod is out of memory");
+  }
+  return Error(ErrorCode::kInternal, exception.what());
+}
+
 template <typename Work>
-void Group::Guarded(Work&& work) {
+bool Group::Guarded(Work&& work) {
   try {
     std::forward<Work>(work)();
-  } catch (const Error& error) {
-    absl::MutexLock lock(&mutex_);
-    Abort(error);
+    return true;
   } catch (const std::exception& error) {
     absl::MutexLock lock(&mutex_);
-    Abort(Error(ErrorCode::kInternal, error.what()));
+    Break(AsError(error));
+    return false;
   }
 }
 

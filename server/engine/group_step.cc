@@ -1,9 +1,9 @@
 // Group: what consumes gradients: reduces, the step, and scalars.
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <thread>
+
+#include <spdlog/spdlog.h>
 
 #include "proto/contract/error.h"
 #include "server/engine/group.h"
@@ -25,8 +25,7 @@ void Group::PostReduce(const Dispatched& operation) {
     const Operation& own = operation.operations[local];
     work.slots.push_back(members_[local]->slots[own.slot].data());
     for (size_t i = 0; i < layer.active.size(); ++i) {
-      layer.active[i] = (layer.accumulated && layer.active[i]) || layer.active[i] ||
-                        own.has_gradient[i];
+      layer.active[i] = layer.active[i] || own.has_gradient[i];
     }
   }
   layer.accumulated = true;
@@ -49,7 +48,7 @@ void Group::ReduceOnLane(int local_rank, LayerStore& layer, const ReduceWork& wo
   --reduces_outstanding_;
   if (--reduce_lanes_left_[work.ticket] == 0) {
     reduce_lanes_left_.erase(work.ticket);
-    if (!over_) CompleteAll(Queue::kReduce, work.ticket);
+    if (!over_ && !broken_) CompleteAll(Queue::kReduce, work.ticket);
   }
   TryContribute();
   CheckEnded();
@@ -75,7 +74,7 @@ StepContribution Group::MakeContribution() const {
 }
 
 void Group::TryContribute() {
-  if (!pending_step_ || pending_step_->contributed || over_) return;
+  if (!pending_step_ || pending_step_->contributed || over_ || broken_) return;
   if (reduces_outstanding_ > 0 || updates_outstanding_ > 0) return;
   if (node_lane_done_ < pending_step_->operation.node_lane_items) return;
   pending_step_->contributed = true;
@@ -89,6 +88,7 @@ void Group::TryDecide() {
   if (!pending_step_ || !pending_step_->contributed || over_) return;
   const uint64_t ticket = pending_step_->operation.ticket;
   const auto found = step_contributions_.find(ticket);
+  if (found == step_contributions_.end()) return;
   if (static_cast<int>(found->second.size()) < topology_.NodeCount()) return;
   std::vector<double> sum_squares;
   std::vector<double> values;
@@ -100,10 +100,9 @@ void Group::TryDecide() {
   }
   step_contributions_.erase(found);
   const Operation& own = pending_step_->operation.first();
-  if (sum_squares.size() != static_cast<size_t>(topology_.World()) ||
-      values.size() != own.values.size() * topology_.World()) {
-    Abort(Error(ErrorCode::kDataLoss, Concat("step ", job_.step + 1,
-                                             ": a node's contribution has the wrong size")));
+  if (values.size() != own.values.size() * topology_.World()) {
+    Break(Error(ErrorCode::kDataLoss,
+                Concat("step ", job_.step + 1, ": a node contributed the wrong number of values")));
     return;
   }
   const StepDecision decision = DecideStep(own.step, sum_squares, values);
@@ -151,8 +150,6 @@ void Group::PublishStep(const StepDecision& decision) {
   record.value_count = static_cast<uint32_t>(decision.values.size());
   std::ranges::copy(decision.values, record.values);
   for (const auto& member : members_) {
-    // A step ends every lease that was taken before it; later gathers aren't published yet.
-    std::ranges::fill(member->leases, 0);
     job_.private_state[member->local_rank] =
         std::move(pending_step_->operation.operations[member->local_rank].private_state);
     if (member->state != Member::State::kActive) continue;
@@ -171,8 +168,9 @@ void Group::PostUpdates(const StepDecision& decision) {
   const UpdateWork work{operation.first().step, decision.factor, job_.step};
   for (int index : order) {
     LayerStore& layer = job_.layer(index);
+    layer.accumulated =
+        false;  // the next reduce, which the lanes run after this update, overwrites
     if (std::ranges::find(layer.updating, true) == layer.updating.end()) {
-      layer.accumulated = false;
       layer.WriteVersion(job_.step, epoch_);
       continue;
     }
@@ -181,6 +179,14 @@ void Group::PostUpdates(const StepDecision& decision) {
     for (int local = 0; local < LocalRanks(); ++local) {
       lanes_[local]->Post([this, local, &layer, work] { UpdateOnLane(local, layer, work); });
     }
+  }
+  if (updates_outstanding_ == 0) RecordApplied();
+}
+
+void Group::RecordApplied() {
+  for (int local = 0; local < LocalRanks(); ++local) {
+    StepProgress& progress = job_.Progress(local);
+    progress.begun = progress.applied = job_.step;
   }
 }
 
@@ -195,9 +201,8 @@ void Group::UpdateOnLane(int local_rank, LayerStore& layer, const UpdateWork& wo
   UpdateShard(ContextOf(local_rank), layer, work, job_.Progress(local_rank));
   absl::MutexLock lock(&mutex_);
   --updates_outstanding_;
-  if (updates_outstanding_ == 0) job_.Progress(local_rank).applied = work.step;
+  if (updates_outstanding_ == 0) RecordApplied();
   if (--layer.lanes_left == 0) {
-    layer.accumulated = false;
     layer.WriteVersion(work.step, epoch_);
     PublishAllLocalGathers();
   }
@@ -221,6 +226,7 @@ void Group::TryCompleteScalar() {
   if (!pending_scalar_ || over_) return;
   const uint64_t ticket = pending_scalar_->ticket;
   const auto found = scalar_contributions_.find(ticket);
+  if (found == scalar_contributions_.end()) return;
   if (static_cast<int>(found->second.size()) < topology_.NodeCount()) return;
   std::vector<double> values;
   for (const auto& [node, part] : found->second) {
@@ -228,7 +234,7 @@ void Group::TryCompleteScalar() {
   }
   scalar_contributions_.erase(found);
   if (values.size() != pending_scalar_->first().values.size() * topology_.World()) {
-    Abort(Error(ErrorCode::kDataLoss, "a node's scalar contribution has the wrong size"));
+    Break(Error(ErrorCode::kDataLoss, "a node contributed the wrong number of values to a scalar"));
     return;
   }
   const std::vector<double> sums = SumOverRanks(values, topology_.World());

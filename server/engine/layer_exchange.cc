@@ -27,15 +27,14 @@ int64_t LayerExchange::Gather(const LayerStore& layer, uint64_t ticket) const {
       if (node == own) continue;
       const std::span<std::byte> outgoing =
           layer.ShardBytes(chunk, topology_.FirstRank(own), topology_.LocalRanks());
-      sends.push_back({node,
-                       Tag(OperationKind::kGather, ticket, layer.index(), chunk,
-                           topology_.FirstRank(own)),
-                       outgoing});
-      receives.push_back({node,
-                          Tag(OperationKind::kGather, ticket, layer.index(), chunk,
-                              topology_.FirstRank(node)),
-                          layer.ShardBytes(chunk, topology_.FirstRank(node),
-                                           topology_.Ranks(node))});
+      sends.push_back(
+          {node,
+           Tag(OperationKind::kGather, ticket, layer.index(), chunk, topology_.FirstRank(own)),
+           outgoing});
+      receives.push_back(
+          {node,
+           Tag(OperationKind::kGather, ticket, layer.index(), chunk, topology_.FirstRank(node)),
+           layer.ShardBytes(chunk, topology_.FirstRank(node), topology_.Ranks(node))});
       sent_bytes += static_cast<int64_t>(outgoing.size());
     }
   }
@@ -53,11 +52,10 @@ void LayerExchange::Write(const LayerStore& layer, uint64_t ticket, int source_r
     const ChunkPlan& plan = layer.plan().chunks[chunk];
     const size_t shard_bytes = plan.shard_numel * SizeOf(plan.dtype);
     if (own != source_node) {
-      receives.push_back({source_node,
-                          Tag(OperationKind::kWrite, ticket, layer.index(), chunk,
-                              topology_.FirstRank(own)),
-                          layer.ShardBytes(chunk, topology_.FirstRank(own),
-                                           topology_.LocalRanks())});
+      receives.push_back(
+          {source_node,
+           Tag(OperationKind::kWrite, ticket, layer.index(), chunk, topology_.FirstRank(own)),
+           layer.ShardBytes(chunk, topology_.FirstRank(own), topology_.LocalRanks())});
       continue;
     }
     const std::span<std::byte> full = stage.subspan(plan.stage_offset_bytes, plan.RegionBytes());
@@ -89,8 +87,8 @@ void LayerExchange::Read(const LayerStore& layer, uint64_t ticket, Content conte
       const bool empty = content == Content::kGradient && !layer.accumulated;
       if (empty) continue;
       const std::span<float> shard = layer.Values(content, static_cast<int>(chunk), local);
-      std::memcpy(full.data() + (topology_.FirstRank(own) + local) * plan.shard_numel,
-                  shard.data(), shard.size_bytes());
+      std::memcpy(full.data() + (topology_.FirstRank(own) + local) * plan.shard_numel, shard.data(),
+                  shard.size_bytes());
     }
     std::vector<SendSegment> sends;
     std::vector<ReceiveSegment> receives;
@@ -108,8 +106,7 @@ void LayerExchange::Read(const LayerStore& layer, uint64_t ticket, Content conte
     }
     if (communicator_ != nullptr) communicator_->Exchange(sends, receives, kNoTimeout);
     for (const std::span<std::byte>& stage : stages) {
-      std::memcpy(stage.data() + plan.stage_offset_bytes, full.data(),
-                  full.size() * sizeof(float));
+      std::memcpy(stage.data() + plan.stage_offset_bytes, full.data(), full.size() * sizeof(float));
     }
   }
 }

@@ -36,18 +36,19 @@ struct Member {
 
   SharedMemory page_memory;
   std::vector<SharedMemory> slots;
-  /// Shared with the reads and writes that were submitted on it: the worker may ask for the next one
-  /// while they run.
+  /// Shared with the reads and writes that were submitted on it: the worker may ask for the next
+  /// one while they run.
   std::shared_ptr<SharedMemory> stage;
   int stage_layer = -1;
 
   State state = State::kActive;
   uint64_t last_ticket = 0;
   uint64_t last_step_ticket = 0;
+  uint64_t version = 0;  ///< the job's step when all submitted steps are taken
   OperationKind last_kind = OperationKind::kRegister;
-  int registered = 0;                ///< layers announced so far
-  std::vector<int> leases;           ///< by layer
-  std::deque<PendingGather> gathers; ///< submitted, not yet published, in ticket order
+  int registered = 0;                 ///< layers announced so far
+  std::vector<int> leases;            ///< by layer
+  std::deque<PendingGather> gathers;  ///< submitted, not yet published, in ticket order
 
   ControlPage& page() const { return *reinterpret_cast<ControlPage*>(page_memory.data()); }
   int LeaseCount() const {

@@ -12,8 +12,8 @@ struct Failpoints {
   std::chrono::milliseconds gather_delay{0};  ///< before each gather is published
   std::chrono::milliseconds update_delay{0};  ///< before the update of `update_delay_layer`
   int update_delay_layer = -1;
-  int update_delay_rank = -1;                 ///< global rank; -1: all
-  bool poison_fresh_memory = false;           ///< fill padding-free parts of fresh buffers with NaN
+  int update_delay_rank = -1;        ///< global rank; -1: all
+  bool poison_fresh_memory = false;  ///< fill padding-free parts of fresh buffers with NaN
 };
 
 /// Options of the engine, from command line, environment and file (server/config).
@@ -21,10 +21,10 @@ struct EngineOptions {
   // Behaviour
   int node = 0;
   int node_count = 1;
-  int ranks = 1;                                        ///< local ranks of this node
-  std::chrono::milliseconds late_warning{5'000};        ///< a rank this late is reported
-  std::chrono::milliseconds late_deadline{120'000};     ///< a rank this late ends the epoch
-  std::chrono::milliseconds join_deadline{120'000};     ///< until all ranks are attached
+  int ranks = 1;                                     ///< local ranks of this node
+  std::chrono::milliseconds late_warning{5'000};     ///< a rank this late is reported
+  std::chrono::milliseconds late_deadline{120'000};  ///< a rank this late ends the epoch
+  std::chrono::milliseconds join_deadline{120'000};  ///< until all ranks are attached
   Failpoints failpoints;
 
   // Performance

@@ -18,9 +18,10 @@ std::optional<std::string> OrderCheck::Record(int rank, const Fingerprint& finge
   if (added || known.fingerprint == fingerprint) return std::nullopt;
   std::string detail;
   if (known.fingerprint.kind == fingerprint.kind && known.fingerprint.layer == fingerprint.layer) {
-    detail = known.fingerprint.version != fingerprint.version
-                 ? Concat(" (versions ", known.fingerprint.version, " and ", fingerprint.version, ")")
-                 : " (with other arguments)";
+    detail =
+        known.fingerprint.version != fingerprint.version
+            ? Concat(" (versions ", known.fingerprint.version, " and ", fingerprint.version, ")")
+            : " (with other arguments)";
   }
   return Concat("the ranks diverge at operation ", fingerprint.ticket, ": rank ", known.rank,
                 " submitted ", describe_(known.fingerprint), ", rank ", rank, " submitted ",

@@ -12,8 +12,8 @@
 
 namespace zerod {
 
-/// Compares what the ranks of a group submit, ticket by ticket, and knows who is late. Pure: time is
-/// a parameter, nothing is sent. Not thread-safe.
+/// Compares what the ranks of a group submit, ticket by ticket, and knows who is late. Pure: time
+/// is a parameter, nothing is sent. Not thread-safe.
 class OrderCheck {
  public:
   using Clock = std::chrono::steady_clock;
@@ -24,7 +24,8 @@ class OrderCheck {
 
   /// A rank's (or a node's first) fingerprint of a ticket. Returns what differs, naming ranks,
   /// ticket and both operations, when another rank did something else there.
-  std::optional<std::string> Record(int rank, const Fingerprint& fingerprint, Clock::time_point now);
+  std::optional<std::string> Record(int rank, const Fingerprint& fingerprint,
+                                    Clock::time_point now);
 
   /// The rank has submitted everything up to `ticket`, compared on its own node.
   void Advance(int rank, uint64_t ticket);
@@ -37,7 +38,7 @@ class OrderCheck {
     std::vector<int> ranks;  ///< that haven't submitted `ticket`
     int waiting_rank = 0;    ///< the first that did
     uint64_t ticket = 0;
-    std::string operation;   ///< in words
+    std::string operation;  ///< in words
     Clock::duration waited{};
   };
   /// The oldest ticket that somebody submitted and somebody else didn't, if any.

@@ -114,16 +114,15 @@ double ReduceShard(const ShardContext& context, const LayerStore& layer, const R
     if (!plan.trainable) continue;
     const std::span<float> accumulator = layer.Accumulator(chunk, context.local_rank);
     if (topology.NodeCount() == 1) {
-      sum_squares += AddToAccumulator(context, accumulator, SlotShards(work, plan, own_rank),
-                                      work.overwrite);
+      sum_squares +=
+          AddToAccumulator(context, accumulator, SlotShards(work, plan, own_rank), work.overwrite);
       continue;
     }
-    RemoteBuffers buffers(
-        RemoteTargets(topology, context.local_rank).size() + topology.NodeCount(),
-        plan.shard_numel, context.poison);
-    sum_squares += AddToAccumulator(
-        context, accumulator, ExchangeNodeSums(context, layer, work, chunk, buffers),
-        work.overwrite);
+    RemoteBuffers buffers(RemoteTargets(topology, context.local_rank).size() + topology.NodeCount(),
+                          plan.shard_numel, context.poison);
+    sum_squares +=
+        AddToAccumulator(context, accumulator,
+                         ExchangeNodeSums(context, layer, work, chunk, buffers), work.overwrite);
   }
   return sum_squares;
 }

@@ -28,11 +28,11 @@ struct ReduceWork {
   bool overwrite = true;                ///< first reduce of the step: accumulators aren't read
 };
 
-/// Sums this rank's shard of every trainable chunk over all ranks into its accumulator: ranks within
-/// a node, then nodes, then the accumulator, always in this order. Also sums and sends the shards of
-/// the remote ranks that fall to this lane (remote local index modulo the local ranks). Returns the
-/// sum of squares of the accumulators, all chunks. Runs on the lane's thread; throws Error from the
-/// communicator.
+/// Sums this rank's shard of every trainable chunk over all ranks into its accumulator: ranks
+/// within a node, then nodes, then the accumulator, always in this order. Also sums and sends the
+/// shards of the remote ranks that fall to this lane (remote local index modulo the local ranks).
+/// Returns the sum of squares of the accumulators, all chunks. Runs on the lane's thread; throws
+/// Error from the communicator.
 double ReduceShard(const ShardContext& context, const LayerStore& layer, const ReduceWork& work);
 
 /// One decided step as its lanes see it.

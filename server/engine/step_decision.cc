@@ -21,11 +21,12 @@ StepDecision DecideStep(const StepArguments& arguments, std::span<const double> 
   double total = 0;
   for (double part : sum_squares) total += part;
   decision.grad_norm = std::sqrt(total) / std::abs(arguments.gradient_divisor);
-  decision.apply = std::isfinite(decision.grad_norm);
   decision.factor = 1.0 / arguments.gradient_divisor;
   if (arguments.max_grad_norm > 0) {
     decision.factor *= std::min(1.0, arguments.max_grad_norm / (decision.grad_norm + 1e-6));
   }
+  // A tiny divisor makes the factor infinite although the norm is 0.
+  decision.apply = std::isfinite(decision.grad_norm) && std::isfinite(decision.factor);
   decision.values = SumOverRanks(values, sum_squares.size());
   return decision;
 }

@@ -9,9 +9,9 @@ namespace zerod {
 
 /// What a step does, the same on every node.
 struct StepDecision {
-  bool apply = true;        ///< false: the norm isn't finite, all ranks skip alike
-  double grad_norm = 0;     ///< of the summed gradient after division, before clipping
-  double factor = 1;        ///< divisor and clip factor, folded into the optimizer pass
+  bool apply = true;           ///< false: the norm isn't finite, all ranks skip alike
+  double grad_norm = 0;        ///< of the summed gradient after division, before clipping
+  double factor = 1;           ///< divisor and clip factor, folded into the optimizer pass
   std::vector<double> values;  ///< Operation::values summed over ranks, in rank order
 };
 

@@ -41,8 +41,8 @@ class Job {
   StepProgress& Progress(int local_rank);
 
   uint64_t step = 0;
-  bool sealed = false;  ///< all layers are registered; no more may come
-  uint64_t epoch = 0;   ///< newest epoch in which it was attached
+  bool sealed = false;                     ///< all layers are registered; no more may come
+  uint64_t epoch = 0;                      ///< newest epoch in which it was attached
   std::vector<std::string> private_state;  ///< per local rank
 
  private:

@@ -49,8 +49,7 @@ LayerStore::LayerStore(int index, LayerPlan plan, const Placement& placement)
       header.chunk = static_cast<int>(chunk);
       header.rank = rank;
     };
-    regions_.push_back(
-        MakeState(StateKind::kRegion, label, chunk_plan.RegionBytes(), placement));
+    regions_.push_back(MakeState(StateKind::kRegion, label, chunk_plan.RegionBytes(), placement));
     describe(regions_.back(), -1);
     states_.emplace_back();
     if (!chunk_plan.trainable) continue;
@@ -104,10 +103,14 @@ std::span<float> LayerStore::ExpAvgSq(int chunk, int local_rank) const {
 
 std::span<float> LayerStore::Values(Content content, int chunk, int local_rank) const {
   switch (content) {
-    case Content::kParameter: return Parameters(chunk, local_rank);
-    case Content::kGradient: return Accumulator(chunk, local_rank);
-    case Content::kExpAvg: return ExpAvg(chunk, local_rank);
-    case Content::kExpAvgSq: return ExpAvgSq(chunk, local_rank);
+    case Content::kParameter:
+      return Parameters(chunk, local_rank);
+    case Content::kGradient:
+      return Accumulator(chunk, local_rank);
+    case Content::kExpAvg:
+      return ExpAvg(chunk, local_rank);
+    case Content::kExpAvgSq:
+      return ExpAvgSq(chunk, local_rank);
   }
   ZEROD_CHECK(false, "content ", static_cast<int>(content));
   return {};
@@ -163,8 +166,7 @@ void LayerStore::WriteVersion(uint64_t new_version, uint64_t epoch) {
   }
 }
 
-void ZeroGaps(const LayerPlan& plan, int chunk, std::span<std::byte> bytes,
-              int64_t element_bytes) {
+void ZeroGaps(const LayerPlan& plan, int chunk, std::span<std::byte> bytes, int64_t element_bytes) {
   int64_t done_numel = 0;
   auto zero_until = [&](int64_t end_numel) {
     std::memset(bytes.data() + done_numel * element_bytes, 0,

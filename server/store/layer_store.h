@@ -21,7 +21,8 @@ struct Placement {
   bool poison = false;  ///< fill accumulators with NaN: nothing may read them before a reduce
 };
 
-/// This node's part of one layer: regions with its ranks' shards in place, accumulators and moments.
+/// This node's part of one layer: regions with its ranks' shards in place, accumulators and
+/// moments.
 ///
 /// Threads: the memory is written by the lane of the shard's rank; the plain fields belong to the
 /// engine and are guarded by its lock.
@@ -50,20 +51,20 @@ class LayerStore {
   /// Gives the pages of other nodes' shards back; they read as zero until received again.
   void PunchRemote();
 
-  int64_t ParameterBytes() const;  ///< of the local shards
-  int64_t StateBytes() const;      ///< accumulators and moments of the local shards
+  int64_t ParameterBytes() const;      ///< of the local shards
+  int64_t StateBytes() const;          ///< accumulators and moments of the local shards
   int64_t StateResidentBytes() const;  ///< of these, what the system holds in memory now
   void WriteVersion(uint64_t version, uint64_t epoch);
 
   // Guarded by the engine's lock.
-  uint64_t version = 0;          ///< steps that are in the bytes
-  bool accumulated = false;      ///< accumulators hold gradients of the running step
-  std::vector<bool> active;      ///< per tensor: some local rank gave a gradient in this step
-  std::vector<bool> updating;    ///< per tensor: takes part in the update that runs now
-  std::vector<int64_t> counts;   ///< per tensor: Adam updates so far
+  uint64_t version = 0;             ///< steps that are in the bytes
+  bool accumulated = false;         ///< accumulators hold gradients of the running step
+  std::vector<bool> active;         ///< per tensor: some local rank gave a gradient in this step
+  std::vector<bool> updating;       ///< per tensor: takes part in the update that runs now
+  std::vector<int64_t> counts;      ///< per tensor: Adam updates so far
   std::vector<double> sum_squares;  ///< per local rank: of its accumulators, all chunks
-  int lanes_left = 0;            ///< lanes that haven't finished the running update
-  uint64_t gathers = 0;          ///< statistics
+  int lanes_left = 0;               ///< lanes that haven't finished the running update
+  uint64_t gathers = 0;             ///< statistics
   uint64_t reduces = 0;
 
  private:

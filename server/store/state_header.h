@@ -39,12 +39,12 @@ static_assert(sizeof(StateHeader) <= kRegionHeaderBytes);
 
 /// How far a rank's shards are. Written before and after each update; `begun == applied` outside.
 struct StepProgress {
-  uint64_t begun = 0;      ///< the step whose update has begun
-  uint64_t applied = 0;    ///< the step whose update is complete in all shards
-  double factor = 1.0;     ///< divisor and clip factor of `begun`
-  int32_t layer = -1;      ///< being updated now
+  uint64_t begun = 0;    ///< the step whose update has begun
+  uint64_t applied = 0;  ///< the step whose update is complete in all shards
+  double factor = 1.0;   ///< divisor and clip factor of `begun`
+  int32_t layer = -1;    ///< being updated now
   int32_t chunk = -1;
-  int64_t block = -1;      ///< of 64 Ki elements
+  int64_t block = -1;  ///< of 64 Ki elements
 };
 
 inline StateHeader& HeaderOf(const SharedMemory& memory) {
