@@ -24,10 +24,14 @@ std::string CompactText(double number) {
 }
 
 std::string BytesText(int64_t bytes) {
-  const std::string number = CompactText(static_cast<double>(bytes));
-  const char last = number.back();
-  if (last >= '0' && last <= '9') return number + " B";
-  return number.substr(0, number.size() - 1) + " " + last + "B";
+  constexpr std::array<const char*, 5> kUnits = {" B", " KiB", " MiB", " GiB", " TiB"};
+  auto number = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (number >= 1024 && unit + 1 < kUnits.size()) {
+    number /= 1024;
+    ++unit;
+  }
+  return FixedText(number, unit == 0 ? 0 : 1) + kUnits[unit];
 }
 
 std::string DurationText(double seconds) {

@@ -8,7 +8,7 @@ namespace zerod::train {
 /// "873", "12.3k", "33.6M": three to four digits.
 std::string CompactText(double number);
 
-/// "512 B", "6.8 MB" (millions of bytes, as memory classes are compared with parameter counts).
+/// "512 B", "6.3 MiB".
 std::string BytesText(int64_t bytes);
 
 /// "0:05", "12:34", "1:02:03", rounded to seconds.

@@ -1,17 +1,26 @@
 #include "worker/train/process_setup.h"
 
+#include <limits>
+
 #include <ATen/Parallel.h>
 #include <malloc.h>
-#include <sys/resource.h>
 
 namespace zerod::train {
+namespace {
 
-void SetUpProcess(int64_t threads) { at::set_num_threads(static_cast<int>(threads)); }
+// A step allocates and frees the same activations and gradients again and again. By default the
+// allocator gives the large ones back to the system each time and has them zeroed anew: with 33 M
+// parameters and 1024 tokens per rank that was 10,200 page faults and 25 ms of system time a step,
+// with these two 430 faults, while the peak of the memory in use stayed the same.
+constexpr int kMapFromBytes = 1 << 30;
+constexpr int kTrimFromBytes = std::numeric_limits<int>::max();
 
-ProcessUse MeasureProcess() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return {use.ru_minflt, use.ru_maxrss * 1024};
+}  // namespace
+
+void SetUpProcess(int64_t threads) {
+  mallopt(M_MMAP_THRESHOLD, kMapFromBytes);
+  mallopt(M_TRIM_THRESHOLD, kTrimFromBytes);
+  at::set_num_threads(static_cast<int>(threads));
 }
 
 }  // namespace zerod::train

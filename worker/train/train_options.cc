@@ -151,7 +151,8 @@ class Parser {
     Add("--threads", options_.threads, "N", "Of each rank's computation [OMP_NUM_THREADS, 1]");
   }
 
-  static int64_t ReadBytes(const char* option, std::string text) {
+  static int64_t ReadBytes(const char* option, const std::string& given) {
+    std::string text = given;
     uint64_t bytes = 0;
     try {
       CLI::AsSizeValue(false)(text);
@@ -162,7 +163,7 @@ class Parser {
       }
     } catch (const CLI::Error&) {
     }
-    Refuse(Concat(option, " is \"", text, "\"; give bytes, with KiB, MiB or GiB if you like"));
+    Refuse(Concat(option, " is \"", given, "\"; give bytes, with KiB, MiB or GiB if you like"));
   }
 
   void Finish() {

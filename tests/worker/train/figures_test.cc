@@ -20,8 +20,8 @@ TEST(Figures, ShortensNumbers) {
 TEST(Figures, GivesBytesAUnit) {
   EXPECT_EQ(BytesText(0), "0 B");
   EXPECT_EQ(BytesText(512), "512 B");
-  EXPECT_EQ(BytesText(6'800'000), "6.8 MB");
-  EXPECT_EQ(BytesText(2'000'000'000), "2.0 GB");
+  EXPECT_EQ(BytesText(6'606'029), "6.3 MiB");
+  EXPECT_EQ(BytesText(int64_t{3} << 29), "1.5 GiB");
 }
 
 TEST(Figures, WritesDurationsLikeAClock) {
