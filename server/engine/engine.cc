@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kJobIdBytesMax = 120;
 constexpr int kGradientSlotsMax = 64;
+constexpr int kWorldMax = 4096;  // what a SegmentTag can name
 
 }  // namespace
 
@@ -29,9 +30,9 @@ Engine::Impl::~Impl() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    if (group_) {
-      group_->Abort(Error(ErrorCode::kUnavailable, "zerod is stopping"));
-    }
+    const Error error(ErrorCode::kUnavailable, "zerod is stopping");
+    SpoilForming(error);
+    if (group_) group_->Abort(error);
   }
   control_.join();
 }
@@ -52,6 +53,9 @@ void Engine::Impl::CheckRequest(const AttachRequest& request) const {
                   request.job_id.size()));
   }
   if (request.mode < 1 || request.mode > 3) refuse(Concat("unknown attach mode ", request.mode));
+  if (request.world_size > kWorldMax) {
+    refuse(Concat("WORLD_SIZE is ", request.world_size, ", at most ", kWorldMax, " are possible"));
+  }
   if (request.tensor_parallel != 1) {
     refuse(Concat("tensor_parallel is ", request.tensor_parallel,
                   "; this version of zerod runs meshes with tensor_parallel 1"));
@@ -89,6 +93,8 @@ void Engine::Impl::CheckNotTaken(const AttachRequest& request) const {
   const Member* taken = nullptr;
   if (const auto found = pending_.find(request.local_rank); found != pending_.end()) {
     taken = found->second.get();
+  } else if (const auto forming = forming_.find(request.local_rank); forming != forming_.end()) {
+    taken = forming->second.get();
   } else if (HasActiveGroup()) {
     const Member& member = *group_->members()[request.local_rank];
     if (member.state == Member::State::kActive) taken = &member;
@@ -167,6 +173,11 @@ void Engine::Impl::Disconnect(uint64_t attach_id, const std::string& reason) {
     group_->Lose(*member, reason);
     return;
   }
+  for (const auto& [local, member] : forming_) {
+    if (member->attach_id != attach_id) continue;
+    SpoilForming(Error(ErrorCode::kAborted, Concat("rank ", member->rank, " is gone: ", reason)));
+    return;
+  }
   const auto found = std::ranges::find_if(
       pending_, [&](const auto& entry) { return entry.second->attach_id == attach_id; });
   if (found == pending_.end()) return;
@@ -214,12 +225,14 @@ void Engine::Impl::Stop(const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
   const Error error(ErrorCode::kUnavailable, reason);
+  Withdraw(reason);
   FaultPending(error);
+  SpoilForming(error);
   if (group_) group_->Abort(error);
-  mutex_.AwaitWithTimeout(
-      absl::Condition(
-          +[](std::unique_ptr<Group>* group) { return *group == nullptr; }, &group_),
-      absl::Seconds(5));
+  auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return group_ == nullptr && forming_events_.empty();
+  };
+  mutex_.AwaitWithTimeout(absl::Condition(&idle), absl::Seconds(5));
 }
 
 Engine::Engine(const EngineOptions& options) : impl_(std::make_unique<Impl>(options)) {}

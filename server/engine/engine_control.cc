@@ -8,16 +8,19 @@
 #include "proto/contract/error.h"
 #include "server/engine/engine_impl.h"
 #include "server/engine/formation.h"
+#include "server/engine/group_guard.h"
 
 namespace zerod {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+/// Of an epoch that this node hasn't joined yet: a registration and more.
+constexpr size_t kEarlyMessagesMax = 1 << 16;
 
 }  // namespace
 
 bool Engine::Impl::SomethingToDo() const {
-  return stopping_ || (group_ && group_->over()) || (decision_ && !group_);
+  return stopping_ || (group_ && group_->over()) || (IsForming() && !group_);
 }
 
 void Engine::Impl::ControlLoop() {
@@ -32,8 +35,8 @@ void Engine::Impl::ControlLoop() {
       if (group_) group_->CheckLateness(now);
       WatchPending(now);
       end = group_ && group_->over();
-      form = !group_ && decision_ && !stopping_;
-      if (stopping_ && !group_) return;
+      form = !group_ && IsForming();
+      if (stopping_ && !group_ && !form) return;
     }
     if (end) EndGroup();
     if (form) FormGroup();
@@ -84,25 +87,89 @@ void Engine::Impl::DecideIfComplete() {
 }
 
 void Engine::Impl::Accept(const Decision& decision) {
-  proposed_ = false;
+  const bool awaited = std::exchange(proposed_, false);
   if (!decision.accepted) {
-    FaultPending(Error(decision.code, decision.message));
+    if (awaited) FaultPending(Error(decision.code, decision.message));
     return;
   }
   epoch_seen_ = std::max(epoch_seen_, decision.new_epoch);
+  const bool possible = awaited && !group_ && !decision_ && !topology_.ranks_per_node.empty() &&
+                        static_cast<int>(pending_.size()) == options_.ranks &&
+                        pending_.begin()->second->request.job_id == decision.job_id;
+  if (!possible) {  // a worker or a node has gone while the decision was on its way
+    link_->Broadcast({decision.new_epoch,
+                      AbortNotice{0, ErrorCode::kAborted,
+                                  Concat("node ", options_.node, " lost a worker or a peer")}});
+    ProposeIfComplete();
+    return;
+  }
   if (link_ != nullptr) store_ = std::make_shared<PeerStore>(decision.new_epoch, *link_);
   decision_ = decision;
-  // Entries of other nodes may have overtaken the decision.
-  for (const auto& [node, message] : early_) {
-    if (message.epoch != decision.new_epoch) continue;
-    if (const auto* entry = std::get_if<StoreEntry>(&message.body)) store_->Add(*entry);
+  for (const auto& [local, member] : pending_) forming_events_.push_back(member->events);
+  forming_ = std::exchange(pending_, {});
+  // What other nodes said may have overtaken the decision.
+  for (const auto& [node, message] : std::exchange(early_, {})) OnPeerMessageEarly(node, message);
+}
+
+void Engine::Impl::OnPeerMessageEarly(int node, const PeerMessage& message) {
+  const bool forming = IsForming() && message.epoch == decision_->new_epoch;
+  if (group_ || (!forming && message.epoch <= epoch_seen_)) return;  // of a former epoch
+  if (forming) {
+    if (const auto* entry = std::get_if<StoreEntry>(&message.body)) {
+      store_->Add(*entry);
+      return;
+    }
+    if (const auto* abort = std::get_if<AbortNotice>(&message.body)) {
+      SpoilForming(Error(abort->code, abort->message));
+      return;
+    }
+  }
+  if (early_.size() < kEarlyMessagesMax) {
+    early_.emplace_back(node, message);
+  } else {
+    SpoilForming(Error(ErrorCode::kResourceExhausted,
+                       Concat("node ", node, " sends too much before this node has joined")));
   }
 }
 
-Group::Setup Engine::Impl::PrepareGroup(const Decision& decision) {
-  if (static_cast<int>(pending_.size()) < options_.ranks) {
-    throw Error(ErrorCode::kAborted, "a worker left while the group was forming");
+void Engine::Impl::SpoilForming(const Error& error) {
+  if (!IsForming()) return;
+  if (!forming_failure_) forming_failure_ = error;
+  if (store_) store_->Abort(error.what());
+}
+
+Job& Engine::Impl::PrepareJob(const Decision& decision) {
+  const auto found = jobs_.find(decision.job_id);
+  if (decision.created != (found == jobs_.end())) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                Concat("the job was ", decision.created ? "created" : "dropped", " on node ",
+                       options_.node, " meanwhile"));
   }
+  if (decision.created) {
+    Placement placement;
+    placement.job_id = decision.job_id;
+    placement.topology = topology_;
+    placement.mesh = {topology_.World(), 1};
+    placement.huge_pages = options_.huge_pages;
+    placement.poison = options_.failpoints.poison_fresh_memory;
+    return *(jobs_[decision.job_id] = std::make_shared<Job>(std::move(placement)));
+  }
+  Job& job = *found->second;
+  if (job.placement().topology != topology_) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                Concat("the job is stored for ", job.mesh().World(), " ranks on ",
+                       job.placement().topology.NodeCount(), " nodes, now there are ",
+                       topology_.World(), " ranks on ", topology_.NodeCount(),
+                       " nodes or they are placed differently; start the daemons as before or drop "
+                       "the job (zeroctl drop ",
+                       decision.job_id, ")"));
+  }
+  return job;
+}
+
+Group::Setup Engine::Impl::PrepareGroup(const Decision& decision) {
+  if (forming_failure_) throw *forming_failure_;
+  const AttachRequest& request = forming_.begin()->second->request;
   Group::Setup setup;
   setup.options = &options_;
   setup.mutex = &mutex_;
@@ -110,22 +177,15 @@ Group::Setup Engine::Impl::PrepareGroup(const Decision& decision) {
   setup.epoch = decision.new_epoch;
   setup.created = decision.created;
   setup.link = link_;
-  const AttachRequest& request = pending_.begin()->second->request;
   setup.cache_bytes = request.cache_bytes < 0 ? options_.cache_bytes : request.cache_bytes;
   setup.gradient_slots = request.gradient_slots;
-  if (decision.created) {
-    Placement placement;
-    placement.job_id = decision.job_id;
-    placement.topology = topology_;
-    placement.mesh = {topology_.World() / request.tensor_parallel, request.tensor_parallel};
-    placement.huge_pages = options_.huge_pages;
-    placement.poison = options_.failpoints.poison_fresh_memory;
-    jobs_[decision.job_id] = std::make_unique<Job>(std::move(placement));
-  }
-  setup.job = jobs_.at(decision.job_id).get();
+  setup.job = &PrepareJob(decision);
   setup.job->epoch = decision.new_epoch;
-  for (auto& [local, member] : pending_) setup.members.push_back(std::move(member));
-  pending_.clear();
+  for (const auto& [local, member] : forming_) {
+    member->page_memory = SharedMemory::Create("zerod:control", kControlPageBytes);
+    ControlPage& page = *new (member->page_memory.data()) ControlPage();
+    page.epoch = decision.new_epoch;
+  }
   return setup;
 }
 
@@ -153,33 +213,50 @@ void Engine::Impl::FormGroup() {
       setup = PrepareGroup(decision);
     }
     ConnectCommunicators(setup, store);
-  } catch (const Error& error) {
     absl::MutexLock lock(&mutex_);
-    const Error text(error.code(),
-                     Concat("forming the group of job '", decision.job_id, "': ", error.what()));
-    for (auto& member : setup.members) {
-      if (member) member->events->OnFault(text);
-    }
-    FaultPending(text);
-    if (decision.created) jobs_.erase(decision.job_id);
-    if (link_ != nullptr) {
-      link_->Broadcast({decision.new_epoch, AbortNotice{0, text.code(), text.what()}});
-    }
-    decision_.reset();
-    store_.reset();
-    return;
+    if (forming_failure_) throw *forming_failure_;
+    StartGroup(std::move(setup));
+  } catch (const std::exception& error) {
+    GiveUpForming(decision, AsError(error));
   }
-  absl::MutexLock lock(&mutex_);
-  for (const auto& member : setup.members) attached_[member->attach_id] = member.get();
+}
+
+void Engine::Impl::StartGroup(Group::Setup setup) {
+  const bool created = setup.created;
+  for (auto& [local, member] : forming_) setup.members.push_back(std::move(member));
+  forming_.clear();
   group_ = std::make_unique<Group>(std::move(setup));
+  for (const auto& member : group_->members()) attached_[member->attach_id] = member.get();
+  forming_events_.clear();
   decision_.reset();
   store_.reset();
-  spdlog::info("epoch {}: job '{}' {} at step {}", group_->epoch(), decision.job_id,
-               decision.created ? "created" : "attached", group_->job().step);
+  spdlog::info("epoch {}: job '{}' {} at step {}", group_->epoch(), group_->job().id(),
+               created ? "created" : "attached", group_->job().step);
   group_->Welcome();
   for (const auto& [node, message] : std::exchange(early_, {})) {
     if (message.epoch == group_->epoch()) group_->OnPeerMessage(node, message);
   }
+}
+
+void Engine::Impl::GiveUpForming(const Decision& decision, const Error& cause) {
+  absl::MutexLock lock(&mutex_);
+  const Error error(cause.code(),
+                    Concat("forming the group of job '", decision.job_id, "': ", cause.what()));
+  spdlog::warn("{}", error.what());
+  for (const auto& events : forming_events_) events->OnFault(error);
+  forming_events_.clear();
+  forming_.clear();
+  const auto found = jobs_.find(decision.job_id);
+  const bool made = found != jobs_.end() && found->second->epoch == decision.new_epoch;
+  if (decision.created && made) jobs_.erase(found);
+  if (link_ != nullptr) {
+    link_->Broadcast({decision.new_epoch, AbortNotice{0, error.code(), error.what()}});
+  }
+  early_.clear();
+  forming_failure_.reset();
+  decision_.reset();
+  store_.reset();
+  ProposeIfComplete();
 }
 
 void Engine::Impl::EndGroup() {
@@ -197,9 +274,9 @@ void Engine::Impl::EndGroup() {
   absl::MutexLock lock(&mutex_);
   group->DropUnfinishedStep();
   const std::string job_id = group->job().id();
-  const bool unfinished = !group->job().sealed;
-  spdlog::info("epoch {}: job '{}' detached at step {}", group->epoch(), job_id, group->job().step);
-  const bool drop = group->drops_job() || unfinished;
+  const bool drop = group->DropsJob();
+  spdlog::info("epoch {}: job '{}' {} at step {}", group->epoch(), job_id,
+               drop ? "dropped" : "detached", group->job().step);
   group.reset();
   if (drop) jobs_.erase(job_id);
   decision_.reset();
@@ -261,7 +338,7 @@ void Engine::Impl::WatchPending(Clock::time_point now) {
 void Engine::Impl::OnPeerMessage(int node, const PeerMessage& message) {
   absl::MutexLock lock(&mutex_);
   if (const auto* proposal = std::get_if<Proposal>(&message.body)) {
-    Deliver(node, *proposal);
+    if (options_.node == 0) Deliver(node, *proposal);
     return;
   }
   if (const auto* decision = std::get_if<Decision>(&message.body)) {
@@ -270,22 +347,20 @@ void Engine::Impl::OnPeerMessage(int node, const PeerMessage& message) {
   }
   if (group_ && message.epoch == group_->epoch()) {
     group_->OnPeerMessage(node, message);
-    return;
+  } else {
+    OnPeerMessageEarly(node, message);
   }
-  if (message.epoch < epoch_seen_) return;  // of a former epoch
-  if (store_ && decision_ && message.epoch == decision_->new_epoch) {
-    if (const auto* entry = std::get_if<StoreEntry>(&message.body)) store_->Add(*entry);
-    if (const auto* abort = std::get_if<AbortNotice>(&message.body)) store_->Abort(abort->message);
-  }
-  if (!group_) early_.emplace_back(node, message);
 }
 
 void Engine::Impl::OnPeerLost(int node, const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   topology_.ranks_per_node.clear();
-  proposals_.clear();
-  proposed_ = false;
-  if (store_) store_->Abort(Concat("node ", node, " is lost: ", reason));
+  proposals_.erase(node);
+  proposals_.erase(options_.node);
+  // Of another node's loss only node 0 forgets what this node proposed to it.
+  if (options_.node == 0 || node == 0) proposed_ = false;
+  std::erase_if(early_, [&](const auto& entry) { return entry.first == node; });
+  SpoilForming(Error(ErrorCode::kAborted, Concat("node ", node, " is lost: ", reason)));
   if (group_) group_->OnPeerLost(node, reason);
 }
 
@@ -297,6 +372,7 @@ void Engine::Impl::OnMembership(const std::vector<int>& ranks) {
       CheckPlace(it->second->request);
       ++it;
     } catch (const Error& error) {
+      Withdraw(error.what());
       it->second->events->OnFault(error);
       it = pending_.erase(it);
     }

@@ -66,6 +66,16 @@ class Engine::Impl {
   void Accept(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FormGroup();
   Group::Setup PrepareGroup(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Job& PrepareJob(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartGroup(Group::Setup setup) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpForming(const Decision& decision, const Error& cause);
+  bool IsForming() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return decision_ && decision_->accepted;
+  }
+  /// The group that is being formed can't come to be.
+  void SpoilForming(const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnPeerMessageEarly(int node, const PeerMessage& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ConnectCommunicators(Group::Setup& setup, std::shared_ptr<PeerStore> store);
   void EndGroup();
   void WatchPending(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -83,7 +93,7 @@ class Engine::Impl {
   mutable absl::Mutex mutex_;
   PeerLink* link_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Topology topology_ ABSL_GUARDED_BY(mutex_);  // ranks_per_node is empty until all are connected
-  std::map<std::string, std::unique_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
   std::mt19937_64 tokens_ ABSL_GUARDED_BY(mutex_){std::random_device{}()};
   uint64_t next_attach_id_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t epoch_seen_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -92,8 +102,12 @@ class Engine::Impl {
   Clock::time_point pending_warned_ ABSL_GUARDED_BY(mutex_);
   bool proposed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<int, Proposal> proposals_ ABSL_GUARDED_BY(mutex_);  // node 0: by node
-  std::optional<Decision> decision_ ABSL_GUARDED_BY(mutex_);   // accepted, group not formed yet
-  std::shared_ptr<PeerStore> store_ ABSL_GUARDED_BY(mutex_);   // of the group being formed
+  std::optional<Decision> decision_
+      ABSL_GUARDED_BY(mutex_);  // accepted: the group is being formed; else one is ending
+  std::map<int, std::unique_ptr<Member>> forming_ ABSL_GUARDED_BY(mutex_);  // by local rank
+  std::vector<std::shared_ptr<WorkerEvents>> forming_events_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Error> forming_failure_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<PeerStore> store_ ABSL_GUARDED_BY(mutex_);  // of the group being formed
   std::vector<std::pair<int, PeerMessage>> early_ ABSL_GUARDED_BY(mutex_);  // for a coming epoch
   std::unique_ptr<Group> group_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Member*> attached_ ABSL_GUARDED_BY(mutex_);  // by attach id, of group_

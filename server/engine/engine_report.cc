@@ -1,9 +1,11 @@
 // Engine: what zeroctl shows.
 
+#include <algorithm>
 #include <cstring>
 
 #include "proto/contract/error.h"
 #include "server/engine/engine_impl.h"
+#include "server/layout/predicted_bytes.h"
 
 namespace zerod {
 namespace {
@@ -25,6 +27,22 @@ int64_t TensorsNumel(const LayerPlan& plan, bool trainable_only) {
     if (!trainable_only || plan.chunks[tensor.chunk].trainable) numel += tensor.numel;
   }
   return numel;
+}
+
+ShardReport ReportOf(const LayerStore& layer, int chunk, int rank) {
+  const ChunkPlan& plan = layer.plan().chunks[chunk];
+  ShardReport report;
+  report.layer = layer.index();
+  report.layer_name = layer.name();
+  report.chunk = chunk;
+  report.trainable = plan.trainable;
+  report.dtype = DTypeName(plan.dtype);
+  report.rank = rank;
+  report.numel = plan.shard_numel;
+  report.parameter_bytes = plan.shard_numel * SizeOf(plan.dtype);
+  report.state_bytes = plan.trainable ? plan.shard_numel * 3 * int64_t{sizeof(float)} : 0;
+  report.version = layer.version;
+  return report;
 }
 
 }  // namespace
@@ -71,7 +89,10 @@ StatusReport Engine::Impl::Status() const {
 }
 
 bool Engine::Impl::IsAttached(const std::string& job_id) const {
-  return (group_ && group_->job().id() == job_id) || (decision_ && decision_->job_id == job_id);
+  const bool proposed =
+      proposed_ && !pending_.empty() && pending_.begin()->second->request.job_id == job_id;
+  return proposed || (group_ && group_->job().id() == job_id) ||
+         (decision_ && decision_->job_id == job_id);
 }
 
 std::vector<JobReport> Engine::Impl::Jobs() const {
@@ -153,68 +174,62 @@ std::vector<LayerReport> Engine::Impl::Layers(const std::string& job_id) const {
 }
 
 std::vector<ShardReport> Engine::Impl::Shards(const std::string& job_id, bool checksums) const {
-  absl::MutexLock lock(&mutex_);
-  const Job& job = JobOf(ResolveLocked(job_id));
-  const Topology& topology = job.placement().topology;
-  const int first_rank = topology.FirstRank(topology.node);
   std::vector<ShardReport> reports;
-  for (const auto& layer : job.layers()) {
-    for (size_t chunk = 0; chunk < layer->plan().chunks.size(); ++chunk) {
-      const ChunkPlan& plan = layer->plan().chunks[chunk];
-      for (int local = 0; local < topology.LocalRanks(); ++local) {
-        const auto bytes = layer->ShardBytes(static_cast<int>(chunk), first_rank + local, 1);
-        ShardReport report;
-        report.layer = layer->index();
-        report.layer_name = layer->name();
-        report.chunk = static_cast<int>(chunk);
-        report.trainable = plan.trainable;
-        report.dtype = DTypeName(plan.dtype);
-        report.rank = first_rank + local;
-        report.numel = plan.shard_numel;
-        report.parameter_bytes = static_cast<int64_t>(bytes.size());
-        report.state_bytes = plan.trainable ? plan.shard_numel * 3 * 4 : 0;
-        report.version = layer->version;
-        if (checksums) report.checksum = Checksum(bytes);
-        reports.push_back(std::move(report));
+  std::vector<std::span<std::byte>> bytes;
+  std::shared_ptr<const Job> job;
+  {
+    absl::MutexLock lock(&mutex_);
+    const std::string id = ResolveLocked(job_id);
+    JobOf(id);
+    job = jobs_.at(id);
+    const Topology& topology = job->placement().topology;
+    const int first_rank = topology.FirstRank(topology.node);
+    for (const auto& layer : job->layers()) {
+      for (size_t chunk = 0; chunk < layer->plan().chunks.size(); ++chunk) {
+        for (int local = 0; local < topology.LocalRanks(); ++local) {
+          const int rank = first_rank + local;
+          bytes.push_back(layer->ShardBytes(static_cast<int>(chunk), rank, 1));
+          reports.push_back(ReportOf(*layer, static_cast<int>(chunk), rank));
+        }
       }
     }
   }
+  // Seconds for a large model: nobody waits for it.
+  for (size_t i = 0; checksums && i < reports.size(); ++i) reports[i].checksum = Checksum(bytes[i]);
   return reports;
 }
 
 std::vector<MemoryReport> Engine::Impl::Memory(const std::string& job_id) const {
   absl::MutexLock lock(&mutex_);
   const Job& job = JobOf(ResolveLocked(job_id));
-  const int ranks = job.placement().topology.LocalRanks();
-  int64_t parameters = 0;
-  int64_t states = 0;
+  const bool attached = group_ && &group_->job() == &job;
+  std::vector<LayerPlan> plans;
   int64_t regions_resident = 0;
+  int64_t states_resident = 0;
   for (const auto& layer : job.layers()) {
-    parameters += layer->ParameterBytes();
-    states += layer->StateBytes();
+    plans.push_back(layer->plan());
+    states_resident += layer->StateResidentBytes();
     for (size_t chunk = 0; chunk < layer->plan().chunks.size(); ++chunk) {
       regions_resident +=
           layer->Region(static_cast<int>(chunk)).ResidentBytes() - kRegionHeaderBytes;
     }
   }
-  int64_t states_resident = 0;
-  for (const auto& layer : job.layers()) states_resident += layer->StateResidentBytes();
-  int64_t slots = 0;
   int64_t slots_resident = 0;
   int64_t stages = 0;
-  const bool attached = group_ && &group_->job() == &job;
   if (attached) {
-    slots = job.SlotBytes() * group_->gradient_slots() * ranks;
     for (const auto& member : group_->members()) {
       for (const SharedMemory& slot : member->slots) slots_resident += slot.ResidentBytes();
       if (member->stage) stages += member->stage->ResidentBytes();
     }
   }
+  const PredictedBytes rank = PredictBytes(plans, attached ? group_->gradient_slots() : 0);
+  const int64_t ranks = job.placement().topology.LocalRanks();
+  const int64_t parameters = rank.parameters * ranks;
   const int64_t gathered = attached ? group_->resident_bytes() : 0;
   return {{"parameters", parameters, std::min(parameters, regions_resident)},
-          {"gradients", states / 3, states_resident / 3},
-          {"optimizer", states / 3 * 2, states_resident / 3 * 2},
-          {"slots", slots, slots_resident},
+          {"gradients", rank.gradients * ranks, states_resident / 3},
+          {"optimizer", rank.optimizer_state * ranks, states_resident / 3 * 2},
+          {"slots", rank.slots * ranks, slots_resident},
           {"gathered", gathered, std::max<int64_t>(0, regions_resident - parameters)},
           {"staging", stages, stages}};
 }
@@ -237,6 +252,7 @@ std::vector<SessionReport> Engine::Impl::Sessions() const {
     reports.push_back(std::move(report));
   };
   for (const auto& [local, member] : pending_) add(*member, 0);
+  for (const auto& [local, member] : forming_) add(*member, 0);
   if (group_) {
     for (const auto& member : group_->members()) {
       if (member->state == Member::State::kActive) add(*member, group_->epoch());

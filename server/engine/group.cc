@@ -46,9 +46,6 @@ Group::~Group() = default;
 void Group::Welcome() {
   mutex_.AssertHeld();
   for (const auto& member : members_) {
-    member->page_memory = SharedMemory::Create("zerod:control", kControlPageBytes);
-    ControlPage& page = *new (member->page_memory.data()) ControlPage();
-    page.epoch = epoch_;
     struct Welcome welcome;
     welcome.epoch = epoch_;
     welcome.job_id = job_.id();

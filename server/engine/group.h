@@ -69,8 +69,10 @@ class Group {
   /// Nothing more will happen: Teardown may be called.
   bool over() const { return over_; }
   bool aborting() const { return aborting_; }
-  /// All ranks left in good order and one of them asked for it.
-  bool drops_job() const { return drop_ && !aborting_; }
+  /// Whether the job ends with the group: asked for when all left in good order, or not worth
+  /// keeping: its first workers were cut off before the first step, perhaps amid its initial
+  /// values.
+  bool DropsJob() const;
   /// Without the lock: stops the lanes (decided updates are finished) and the communicators.
   void Teardown();
   /// After Teardown, under the lock: nothing of an unfinished step stays.

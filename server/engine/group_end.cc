@@ -122,6 +122,11 @@ void Group::CheckSettled() {
   if (decided_ticket_ >= horizon) Finish();
 }
 
+bool Group::DropsJob() const {
+  if (!job_.sealed) return true;
+  return aborting_ ? created_ && job_.step == 0 : drop_;
+}
+
 void Group::Finish() {
   over_ = true;
   cancelled_ = true;
@@ -129,9 +134,11 @@ void Group::Finish() {
   if (reduce_communicator_) reduce_communicator_->Abort();
   const bool dropped = std::ranges::any_of(
       members_, [this](const auto& member) { return member->last_ticket > decided_ticket_; });
-  const Error error(error_->code(),
-                    Concat(error_->what(), "; job '", job_.id(), "' stands at step ", job_.step,
-                           dropped ? ", what came after was dropped on all ranks" : ""));
+  const std::string outcome =
+      DropsJob() ? std::string("' had taken no step and is dropped")
+                 : Concat("' stands at step ", job_.step,
+                          dropped ? ", what came after was dropped on all ranks" : "");
+  const Error error(error_->code(), Concat(error_->what(), "; job '", job_.id(), outcome));
   for (const auto& member : members_) {
     std::ranges::fill(member->leases, 0);
     if (member->state != Member::State::kActive) continue;
@@ -155,7 +162,12 @@ void Group::DropUnfinishedStep() {
     std::fill(layer->active.begin(), layer->active.end(), false);
     ZEROD_CHECK(layer->version == job_.step, "layer '", layer->name(), "' is at version ",
                 layer->version, ", the job at step ", job_.step);
-    if (topology_.NodeCount() > 1) layer->PunchRemote();
+    if (topology_.NodeCount() == 1) continue;
+    try {
+      layer->PunchRemote();
+    } catch (const Error& error) {  // the memory stays in use; its content is never read
+      spdlog::warn("layer '{}': {}", layer->name(), error.what());
+    }
   }
 }
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include <unistd.h>
+
 #include "proto/contract/error.h"
 #include "server/layout/planner.h"
+#include "server/layout/predicted_bytes.h"
 
 namespace zerod {
 
@@ -21,24 +24,50 @@ Job::Job(Placement placement) : placement_(std::move(placement)) {
 }
 
 LayerStore& Job::AddLayer(const LayerSpec& spec) {
-  for (const auto& layer : layers_) {
-    if (layer->name() == spec.name) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  Concat("layer '", spec.name, "' is registered twice; names must be unique"));
-    }
-    for (const TensorSpec& known : layer->plan().spec.tensors) {
-      for (const TensorSpec& tensor : spec.tensors) {
-        if (known.name != tensor.name) continue;
-        throw Error(ErrorCode::kInvalidArgument,
-                    Concat("tensor '", tensor.name, "' is in layer '", layer->name(),
-                           "' and again in layer '", spec.name, "'; names must be unique"));
-      }
-    }
-  }
+  CheckSpec(spec);
+  LayerPlan plan = PlanLayer(spec, placement_.mesh);
+  CheckMemory(plan);
   const int index = static_cast<int>(layers_.size());
-  layers_.push_back(
-      std::make_unique<LayerStore>(index, PlanLayer(spec, placement_.mesh), placement_));
+  layers_.push_back(std::make_unique<LayerStore>(index, std::move(plan), placement_));
+  layer_names_.insert(spec.name);
+  for (const TensorSpec& tensor : spec.tensors) layers_of_tensors_[tensor.name] = index;
   return *layers_.back();
+}
+
+void Job::CheckSpec(const LayerSpec& spec) const {
+  auto refuse = [](const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); };
+  if (layers_.size() >= static_cast<size_t>(kLayersMax)) {
+    refuse(Concat("layer '", spec.name, "' is one more than the ", kLayersMax,
+                  " that a job can have; make the layers larger"));
+  }
+  if (layer_names_.contains(spec.name)) {
+    refuse(Concat("layer '", spec.name, "' is registered twice; names must be unique"));
+  }
+  auto check_dtype = [&](const std::string& what, DType dtype) {
+    if (dtype == DType::kFloat32) return;
+    refuse(Concat("layer '", spec.name, "': ", what, " is ", DTypeName(dtype),
+                  "; this version of zerod stores and reduces float32"));
+  };
+  check_dtype("reduce_dtype", spec.reduce_dtype);
+  check_dtype("master_dtype", spec.master_dtype);
+  for (const TensorSpec& tensor : spec.tensors) {
+    check_dtype(Concat("tensor '", tensor.name, "'"), tensor.dtype);
+    const auto known = layers_of_tensors_.find(tensor.name);
+    if (known == layers_of_tensors_.end()) continue;
+    refuse(Concat("tensor '", tensor.name, "' is in layer '", layers_[known->second]->name(),
+                  "' and again in layer '", spec.name, "'; names must be unique"));
+  }
+}
+
+void Job::CheckMemory(const LayerPlan& plan) const {
+  const PredictedBytes rank = PredictBytes({&plan, 1}, 0);
+  const int64_t added = rank.Total() * placement_.topology.LocalRanks();
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (StateBytes() + added <= machine) return;
+  throw Error(ErrorCode::kResourceExhausted,
+              Concat("with layer '", plan.spec.name, "' node ", placement_.topology.node,
+                     " would hold ", StateBytes() + added, " bytes of job '", id(),
+                     "', more than the machine's ", machine, "; use more nodes"));
 }
 
 uint64_t Job::PlanHash() const {

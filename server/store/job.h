@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "proto/contract/shared_memory.h"
@@ -21,8 +23,12 @@ class Job {
   const Placement& placement() const { return placement_; }
   const Mesh& mesh() const { return placement_.mesh; }
 
+  /// More can't be named on the wire.
+  static constexpr int kLayersMax = 4096;
+
   /// Plans and allocates the next layer. Throws Error (kInvalidArgument: no tensors, a name that is
-  /// taken, impossible sizes; kResourceExhausted).
+  /// taken, impossible sizes, other types than float32, one layer too many; kResourceExhausted:
+  /// descriptors, or more state than the machine has memory). Nothing is changed then.
   LayerStore& AddLayer(const LayerSpec& spec);
 
   std::vector<std::unique_ptr<LayerStore>>& layers() { return layers_; }
@@ -46,7 +52,12 @@ class Job {
   std::vector<std::string> private_state;  ///< per local rank
 
  private:
+  void CheckSpec(const LayerSpec& spec) const;
+  void CheckMemory(const LayerPlan& plan) const;
+
   Placement placement_;
+  std::unordered_set<std::string> layer_names_;
+  std::unordered_map<std::string, int> layers_of_tensors_;
   std::vector<std::unique_ptr<LayerStore>> layers_;
   std::vector<SharedMemory> records_;  // per local rank
 };
