@@ -4,7 +4,7 @@
 
 namespace zerod {
 
-inline constexpr size_t kJobIdBytesMax = 128;
+inline constexpr size_t kJobIdBytesMax = 120;
 
 /// Throws Error (kInvalidArgument) naming the first option that can't work anywhere.
 void CheckOptions(const SessionOptions& options);

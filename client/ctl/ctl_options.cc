@@ -1,6 +1,7 @@
 #include "client/ctl/ctl_options.h"
 
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include <CLI/App.hpp>
@@ -10,6 +11,7 @@
 
 #include "client/ctl/units.h"
 #include "proto/contract/default_socket.h"
+#include "proto/contract/descriptor.h"
 #include "proto/contract/error.h"
 
 namespace zerod::ctl {
@@ -19,10 +21,22 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
+/// The address of a Unix socket. gRPC itself says too little about a path that is too long.
+std::string UnixTarget(const std::string& path, const std::string& source) {
+  if (path.size() > kSocketPathBytesMax) {
+    Refuse(Concat(source, ": the socket path ", path, " has ", path.size(), " bytes; at most ",
+                  kSocketPathBytesMax, " are possible"));
+  }
+  return "unix:" + path;
+}
+
 /// Accepts unix:PATH, an absolute PATH and HOST:PORT.
 std::string ReadTarget(const std::string& text, const std::string& source) {
-  if (text.starts_with("unix:") && text.size() > 5) return text;
-  if (text.starts_with("/")) return "unix:" + text;
+  constexpr std::string_view kScheme = "unix:";
+  if (text.starts_with(kScheme) && text.size() > kScheme.size()) {
+    return UnixTarget(text.substr(kScheme.size()), source);
+  }
+  if (text.starts_with("/")) return UnixTarget(text, source);
   const size_t colon = text.rfind(':');
   const bool has_port = colon != std::string::npos && colon > 0 && colon + 1 < text.size() &&
                         text.find_first_not_of("0123456789", colon + 1) == std::string::npos;
@@ -36,7 +50,7 @@ std::string FindAddress(const std::string& given, const Environment& environment
     return ReadTarget(*address, "environment ZEROD_ADDRESS");
   }
   if (const auto socket = environment("ZEROD_SOCKET"); socket && !socket->empty()) {
-    return "unix:" + *socket;
+    return UnixTarget(*socket, "environment ZEROD_SOCKET");
   }
   return "unix:" + DefaultSocketPath(environment("XDG_RUNTIME_DIR").value_or(""), getuid());
 }

@@ -22,6 +22,14 @@ std::string JoinWithCommas(const std::vector<std::string>& parts) {
   return text;
 }
 
+/// CLI11 takes quotes away in pairs and leaves one that isn't closed in the value.
+void RequireClosedQuotes(const std::string& value, const std::string& key,
+                         const std::string& path) {
+  if (value.find_first_of("\"'") == std::string::npos) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              Concat("key '", key, "' in ", path, " has a quote that isn't closed: ", value));
+}
+
 std::vector<CLI::ConfigItem> ParseFile(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
@@ -55,6 +63,7 @@ std::map<std::string, std::string> ReadConfigFile(const std::string& path,
                   Concat("unknown key '", key, "' in ", path,
                          "; known keys: ", JoinWithCommas(known_names)));
     }
+    for (const std::string& input : item.inputs) RequireClosedQuotes(input, key, path);
     if (!values.emplace(key, JoinWithCommas(item.inputs)).second) {
       throw Error(ErrorCode::kInvalidArgument, Concat("key '", key, "' is twice in ", path));
     }

@@ -7,7 +7,7 @@
 namespace zerod {
 namespace {
 
-constexpr size_t kJobIdBytesMax = 128;
+constexpr size_t kJobIdBytesMax = 120;
 constexpr size_t kProgramBytesMax = 256;
 constexpr int kGradientSlotsMax = 64;
 constexpr int kWorldSizeMax = 1 << 20;

@@ -85,7 +85,7 @@ TEST_F(OptionsTest, EachThatCannotWorkIsRefused) {
       {"groups of 2", [](Options& o) { o.tensor_parallel = 2; }},
       {"groups of 0", [](Options& o) { o.tensor_parallel = 0; }},
       {"job id", [](Options& o) { o.job_id = ""; }},
-      {"job id", [](Options& o) { o.job_id.assign(129, 'j'); }},
+      {"job id", [](Options& o) { o.job_id.assign(121, 'j'); }},
       {"window", [](Options& o) { o.window_bytes = -1; }},
       {"cache", [](Options& o) { o.cache_bytes = -2; }},
       {"slots", [](Options& o) { o.gradient_slots = 0; }},

@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "client/log.h"
+#include "client/options.h"
 #include "proto/contract/error.h"
 #include "worker/neox/checkpoint.h"
 #include "worker/neox/config.h"
@@ -102,8 +104,12 @@ class TrainingRun {
  private:
   void Introduce(double seconds) {
     const SessionInfo& info = session_.info();
-    console_.Line(SummaryText(MeasureModel(model_, options_.optimizer, info.gradient_slots),
-                              info.mesh, info.node_count));
+    std::vector<LayerPlan> plans;
+    for (size_t layer = 0; layer < model_.layer_count(); ++layer) {
+      plans.push_back(model_.plan(layer));
+    }
+    const ModelSize size = MeasureModel(plans, options_.optimizer, info.gradient_slots);
+    console_.Line(SummaryText(size, info.mesh, info.node_count));
     const std::string values =
         inputs_.weights != nullptr ? "weights from model.safetensors" : "new weights";
     const int64_t done = static_cast<int64_t>(info.step);
@@ -203,6 +209,7 @@ int RunAttached(const TrainOptions& options, const Inputs& inputs, Session& sess
 
 int Run(const TrainOptions& options) {
   SetUpProcess(options.threads);
+  CheckOptions(options.session);
   ShapeOf(options);
   const Inputs inputs = ReadInputs(options);
   const bool shows = options.session.rank == 0;

@@ -50,6 +50,13 @@ TEST(CtlOptions, TakeAPathForAUnixSocket) {
   }
 }
 
+TEST(CtlOptions, RefuseASocketPathThatIsTooLong) {
+  const std::string path = "/" + std::string(107, 'p');
+  EXPECT_THAT(Refusal({"--address", "unix:" + path, "jobs"}), HasSubstr("at most 107"));
+  EXPECT_THAT(Refusal({"jobs"}, {{"ZEROD_SOCKET", path}}),
+              AllOf(HasSubstr("ZEROD_SOCKET"), HasSubstr("108 bytes")));
+}
+
 TEST(CtlOptions, KnowEveryCommand) {
   const std::pair<std::vector<std::string>, Command> cases[] = {
       {{"status"}, Command::kStatus},      {{"health"}, Command::kHealth},

@@ -112,6 +112,12 @@ TEST(CommandLine, RefusesUnknownKeysNamingFileAndKey) {
   EXPECT_THAT(Refusal({"--config", twice.path()}), HasSubstr("'ranks' is twice"));
 }
 
+TEST(CommandLine, RefusesAQuoteThatIsNotClosed) {
+  const TemporaryFile file("socket = \"/run/z.sock\n");
+  EXPECT_THAT(Refusal({"--config", file.path()}),
+              AllOf(HasSubstr("'socket'"), HasSubstr(file.path()), HasSubstr("quote")));
+}
+
 TEST(CommandLine, RefusesAFileItCannotRead) {
   const TemporaryFile file("");
   EXPECT_THAT(Refusal({"--config", file.path() + ".missing"}),
