@@ -14,7 +14,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 out=$ZEROD_ROOT/build/quickstart
 bin=$ZEROD_ROOT/build/bin
 loss_limit=2.2  # nats per byte on text that was held out
-steps=500
+steps=480
 text=""         # empty: the licence texts
 scratch=""      # folder of the sockets
 pids=()         # what runs in the background
@@ -23,11 +23,12 @@ usage() {
   sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
 }
 
-# stop_all: ends what is still running, first by asking.
+# stop_all: ends what is still running, workers before their daemons, first by asking.
 stop_all() {
-  local pid
-  for pid in "${pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
-  for pid in "${pids[@]}"; do
+  local i pid
+  for ((i = ${#pids[@]} - 1; i >= 0; --i)); do
+    pid=${pids[i]}
+    kill -TERM "$pid" 2>/dev/null || true
     for _ in {1..50}; do
       kill -0 "$pid" 2>/dev/null || break
       sleep 0.1
@@ -57,12 +58,16 @@ fail() {
   die "${*: -1}"
 }
 
-# start LOG COMMAND...: runs a command in the background. In a session of its own, so that Ctrl-C
-# reaches the worker in the foreground first and the others are ended in order.
+# start LOG COMMAND...: runs a command in the background; without a LOG its output is ours. In a
+# session of its own: Ctrl-C reaches this script alone, which then ends all in order.
 start() {
   local log=$1
   shift
-  setsid "$@" </dev/null >"$log" 2>&1 &
+  if [[ -n $log ]]; then
+    setsid "$@" </dev/null >"$log" 2>&1 &
+  else
+    setsid "$@" </dev/null &
+  fi
   pids+=($!)
 }
 
@@ -124,17 +129,18 @@ print(*(s.getsockname()[1] for s in sockets))')
 
 # work NAME OPTION...: one worker on each node; rank 0 shows what happens.
 work() {
-  local log=$out/$1-rank1.log status=0 other_status=0 other rank0 rank1
+  local log=$out/$1-rank1.log status=0 other_status=0 rank0 rank1
   shift
   local worker=("$bin/zerod-train" --model "$out" --text "$text" --job quickstart
-    --batch 8 --seq 128 --steps "$steps" "$@")
+    --batch 8 --seq 64 --steps "$steps" "$@")
   rank0=(env WORLD_SIZE=2 LOCAL_RANK=0 OMP_NUM_THREADS=1 RANK=0 ZEROD_SOCKET="$scratch/0.sock")
   rank1=(env WORLD_SIZE=2 LOCAL_RANK=0 OMP_NUM_THREADS=1 RANK=1 ZEROD_SOCKET="$scratch/1.sock")
   start "$log" "${rank1[@]}" "${worker[@]}"
-  other=${pids[-1]}
-  "${rank0[@]}" "${worker[@]}" || status=$?
-  ((status == 0)) || kill -TERM "$other" 2>/dev/null || true
-  wait "$other" || other_status=$?
+  start "" "${rank0[@]}" "${worker[@]}"
+  wait "${pids[-1]}" || status=$?
+  unset "pids[-1]"
+  ((status == 0)) || kill -TERM "${pids[-1]}" 2>/dev/null || true
+  wait "${pids[-1]}" || other_status=$?
   unset "pids[-1]"
   ((status == 0)) || fail "$log" "$out"/zerod?.log "rank 0 ended with code $status; logs: $out"
   ((other_status == 0)) || fail "$log" "rank 1 ended with code $other_status; logs: $out"
@@ -175,7 +181,7 @@ heading "training: two daemons, one worker on each, sharded with ZeRO-3"
 phase=$SECONDS
 prepare
 start_daemons
-work train --lr 2e-3 --warmup 20 --weight-decay 0.1 --clip 1 --shuffle 1 --eval-every 100 \
+work train --lr 1e-3 --warmup 20 --weight-decay 0.1 --clip 1 --shuffle 1 --eval-every 120 \
   --log "$out/train.jsonl"
 train_s=$((SECONDS - phase))
 
