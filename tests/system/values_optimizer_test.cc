@@ -7,7 +7,6 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 
-#include "tests/server/optimizer/scalar_reference.h"
 #include "tests/support/ranks.h"
 #include "tests/system/small_model.h"
 #include "tests/system/values_reader.h"
@@ -76,6 +75,26 @@ ScalarModel InitialScalars() {
   return model;
 }
 
+/// The element function of AdamW, one element at a time; `count` is 1 in the first step.
+void UpdateScalars(ScalarModel& model, const std::vector<float>& raw_gradient, int count,
+                   const StepOptions& options, double gradient_factor) {
+  auto rounded = [](double value) { return static_cast<float>(value); };
+  const double correction1 = 1 - std::pow(options.beta1, count);
+  const double correction2 = 1 - std::pow(options.beta2, count);
+  for (size_t i = 0; i < raw_gradient.size(); ++i) {
+    const float g = raw_gradient[i] * rounded(gradient_factor);
+    float& m = model.exp_avg[i];
+    float& v = model.exp_avg_sq[i];
+    float& p = model.parameter[i];
+    m = std::fma(g, rounded(1 - options.beta1), m * rounded(options.beta1));
+    v = std::fma(g * g, rounded(1 - options.beta2), v * rounded(options.beta2));
+    const float denominator =
+        std::fma(std::sqrt(v), rounded(1 / std::sqrt(correction2)), rounded(options.eps));
+    p = std::fma(m / denominator, rounded(-options.learning_rate / correction1),
+                 p * rounded(1 - options.learning_rate * options.weight_decay));
+  }
+}
+
 class ScalarReferenceTest : public ::testing::TestWithParam<std::pair<double, double>> {};
 
 TEST_P(ScalarReferenceTest, AdamWEqualsTheElementFunctionBitForBit) {
@@ -95,16 +114,7 @@ TEST_P(ScalarReferenceTest, AdamWEqualsTheElementFunctionBitForBit) {
     EXPECT_NEAR(norm, std::sqrt(sum_squares) / divisor, 1e-12 * norm);
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
     clipped = clipped || clip < 1;
-    const testing::ScalarAdamW update({.learning_rate = options.learning_rate,
-                                       .beta1 = options.beta1,
-                                       .beta2 = options.beta2,
-                                       .eps = options.eps,
-                                       .weight_decay = options.weight_decay,
-                                       .count = step + 1,
-                                       .gradient_factor = 1.0 / divisor * clip});
-    for (size_t i = 0; i < numel; ++i) {
-      update(model.parameter[i], model.exp_avg[i], model.exp_avg_sq[i], gradient[i]);
-    }
+    UpdateScalars(model, gradient, step + 1, options, 1.0 / divisor * clip);
     ASSERT_EQ(recorded.NextFloats(numel), model.parameter) << "step " << step;
     ASSERT_EQ(recorded.NextFloats(numel), model.exp_avg) << "step " << step;
     ASSERT_EQ(recorded.NextFloats(numel), model.exp_avg_sq) << "step " << step;
@@ -203,17 +213,16 @@ TEST(ClippingTest, StepsAgreeWithLibTorchsClippedOnes) {
   }
 }
 
-/// "first.weight" is frozen, biases have twice the rate and no decay, "second.weight" half the rate.
+/// "first.weight" is frozen, biases have twice the rate and no decay, "second.weight" half the
+/// rate.
 std::vector<double> TrainWithGroups() {
   const Daemons daemons({1});
   return RunRanksOrThrow(daemons, [](const SessionOptions& options) {
     const auto session = Session::Connect(options);
-    ShardedSequential model(*session, {.groups = {{.pattern = "second", .lr_scale = 0.5f},
-                                                  {.pattern = "bias$",
-                                                   .lr_scale = 2.0f,
-                                                   .decay = false},
-                                                  {.pattern = "^first\\.weight$",
-                                                   .train = false}}});
+    ShardedSequential model(*session,
+                            {.groups = {{.pattern = "second", .lr_scale = 0.5f},
+                                        {.pattern = "bias$", .lr_scale = 2.0f, .decay = false},
+                                        {.pattern = "^first\\.weight$", .train = false}}});
     AddSmallModel(model);
     for (int step = 0; step < kSteps; ++step) {
       BatchLoss(model, step).backward();
@@ -232,11 +241,9 @@ TEST(ParameterGroupTest, RatesDecayAndFreezingAgreeWithLibTorch) {
   plain.first->weight.requires_grad_(false);
   auto group = [](std::vector<at::Tensor> tensors, double rate, double decay) {
     return torch::optim::OptimizerParamGroup(
-        std::move(tensors), std::make_unique<torch::optim::AdamWOptions>(
-                                torch::optim::AdamWOptions(rate)
-                                    .betas({0.9, 0.95})
-                                    .eps(1e-8)
-                                    .weight_decay(decay)));
+        std::move(tensors),
+        std::make_unique<torch::optim::AdamWOptions>(
+            torch::optim::AdamWOptions(rate).betas({0.9, 0.95}).eps(1e-8).weight_decay(decay)));
   };
   torch::optim::AdamW optimizer(
       std::vector<torch::optim::OptimizerParamGroup>{

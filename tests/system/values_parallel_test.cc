@@ -173,14 +173,16 @@ TEST_P(DataParallelTest, TwentyStepsAgreeWithOneProcessOnTheWholeBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Placements, DataParallelTest,
-    ::testing::Values(Placement{"OneRank", {1}}, Placement{"TwoRanks", {2}},
-                      Placement{"ThreeRanks", {3}}, Placement{"FourRanksInMicroBatches", {4}, 2},
-                      Placement{"OneAndOne", {1, 1}}, Placement{"OneAndOneInMicroBatches", {1, 1}, 3},
-                      Placement{"TwoAndOne", {2, 1}}, Placement{"OneAndTwoInMicroBatches", {1, 2}, 2},
-                      Placement{"TwoAndTwo", {2, 2}}),
-    [](const auto& placement) { return placement.param.name; });
+INSTANTIATE_TEST_SUITE_P(Placements, DataParallelTest,
+                         ::testing::Values(Placement{"OneRank", {1}}, Placement{"TwoRanks", {2}},
+                                           Placement{"ThreeRanks", {3}},
+                                           Placement{"FourRanksInMicroBatches", {4}, 2},
+                                           Placement{"OneAndOne", {1, 1}},
+                                           Placement{"OneAndOneInMicroBatches", {1, 1}, 3},
+                                           Placement{"TwoAndOne", {2, 1}},
+                                           Placement{"OneAndTwoInMicroBatches", {1, 2}, 2},
+                                           Placement{"TwoAndTwo", {2, 2}}),
+                         [](const auto& placement) { return placement.param.name; });
 
 TEST(RepeatedRunTest, TwoRunsWithTheSamePlacementAreBitEqual) {
   for (const std::vector<int>& ranks : {std::vector<int>{2, 1}, std::vector<int>{2}}) {

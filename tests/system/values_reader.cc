@@ -1,10 +1,10 @@
 #include "tests/system/values_reader.h"
 
+#include <algorithm>
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
-
-#include <algorithm>
 
 namespace zerod {
 namespace {
