@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -39,6 +40,15 @@ void SetUpLog(const ServerOptions& options) {
   logger->set_level(spdlog::level::from_str(options.log_level));
   spdlog::set_default_logger(logger);
   gpr_set_log_function(LogOfGrpc);
+}
+
+/// Every chunk of a layer is a descriptor, and its optimizer state one for each rank: the customary
+/// soft limit of 1024 is too few for a hundred layers on eight ranks.
+void RaiseOpenFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 /// SIGTERM and SIGINT as something to read. Made before any thread, so that all inherit the mask.
@@ -113,6 +123,7 @@ RpcServerOptions MakeRpcOptions(const ServerOptions& options, Cluster* cluster) 
 int Serve(const ServerOptions& options) {
   const StopSignals signals;
   SetUpLog(options);
+  RaiseOpenFileLimit();
   // Never undone: where a worker left something unread, gRPC's own shutdown waits ten seconds.
   grpc_init();
   Engine engine(options.engine);
