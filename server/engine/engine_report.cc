@@ -75,10 +75,15 @@ StatusReport Engine::Impl::Status() const {
     report.first_rank = topology_.FirstRank(topology_.node);
     report.world_size = topology_.World();
   }
-  report.state = group_ ? (group_->aborting() ? "aborting" : "training")
-                        : (!joined            ? "joining"
-                           : pending_.empty() ? "idle"
-                                              : "attaching");
+  if (group_) {
+    report.state = group_->aborting() ? "aborting" : "training";
+  } else if (decision_ && !IsForming()) {
+    report.state = "ending";
+  } else if (!joined) {
+    report.state = "joining";
+  } else {
+    report.state = pending_.empty() && !IsForming() ? "idle" : "attaching";
+  }
   if (!joined || !pending_.empty()) report.waiting_for = MissingText();
   if (!group_) return report;
   report.attached_job = group_->job().id();

@@ -16,7 +16,7 @@ struct StatusReport {
   uint64_t epoch = 0;
   std::string attached_job;
   uint64_t step = 0;
-  std::string state;  ///< joining, idle, attaching, training, aborting
+  std::string state;  ///< joining, idle, attaching, training, aborting, ending
   std::string waiting_for;
   uint64_t gathers = 0;
   uint64_t reduces = 0;
