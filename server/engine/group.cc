@@ -383,8 +383,7 @@ void Group::Run(Dispatched operation) {
       break;
     case OperationKind::kStep:
       if (!operation.on_node_lane) PostStepToNodeLane(operation);
-      pending_step_.emplace();
-      pending_step_->operation = std::move(operation);
+      pending_step_ = PendingStep{std::move(operation), false};
       TryContribute();
       break;
     case OperationKind::kRegister:
