@@ -158,7 +158,7 @@ class TrainingRun {
   int Stopped(int signal) {
     console_.ClearBar();
     console_.Line(Concat("stopped by a signal after step ", model_.steps(), "; job ",
-                         session_.info().job_id, " is kept, the same command goes on from there"));
+                         session_.info().job_id, " is kept by the daemons and can be attached again"));
     return signal;
   }
 

@@ -16,11 +16,11 @@ std::string CountOf(int64_t count, const std::string& noun) {
 
 }  // namespace
 
-ModelSize MeasureModel(const ShardedModel& model, OptimizerKind optimizer, int gradient_slots) {
+ModelSize MeasureModel(const std::vector<LayerPlan>& plans, OptimizerKind optimizer,
+                       int gradient_slots) {
   ModelSize size;
-  size.layers = static_cast<int64_t>(model.layer_count());
-  for (size_t layer = 0; layer < model.layer_count(); ++layer) {
-    const LayerPlan& plan = model.plan(layer);
+  size.layers = static_cast<int64_t>(plans.size());
+  for (const LayerPlan& plan : plans) {
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
       size.parameters += plan.tensors[i].numel;
       if (plan.spec.tensors[i].trainable) size.trainable += plan.tensors[i].numel;

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "worker/sharded/sharded_model.h"
+#include "proto/contract/operation.h"
+#include "proto/contract/plan.h"
 
 namespace zerod::train {
 
@@ -18,7 +20,8 @@ struct ModelSize {
   int64_t slot_bytes = 0;  ///< gradient slots of the largest layer's size
 };
 
-ModelSize MeasureModel(const ShardedModel& model, OptimizerKind optimizer, int gradient_slots);
+ModelSize MeasureModel(const std::vector<LayerPlan>& plans, OptimizerKind optimizer,
+                       int gradient_slots);
 
 /// Two lines.
 std::string SummaryText(const ModelSize& size, const Mesh& mesh, int node_count);
