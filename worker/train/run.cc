@@ -97,8 +97,9 @@ class TrainingRun {
     model_.Seal();
     Introduce(std::chrono::duration<double>(Clock::now() - begin).count());
     if (int signal = Train(); signal != 0) return Stopped(signal);
-    Sample();
-    return 0;
+    if (!options_.sample_prompt) return 0;
+    const int signal = Sample();
+    return signal == 0 ? 0 : Stopped(signal);
   }
 
  private:
@@ -158,12 +159,13 @@ class TrainingRun {
   int Stopped(int signal) {
     console_.ClearBar();
     console_.Line(Concat("stopped by a signal after step ", model_.steps(), "; job ",
-                         session_.info().job_id, " is kept by the daemons and can be attached again"));
+                         session_.info().job_id,
+                         " is kept by the daemons and can be attached again"));
     return signal;
   }
 
-  void Sample() {
-    if (!options_.sample_prompt) return;
+  /// Returns the signal that came meanwhile to any rank, else 0.
+  int Sample() {
     SampleOptions sample;
     sample.prompt = *options_.sample_prompt;
     sample.tokens = options_.sample_tokens;
@@ -172,9 +174,12 @@ class TrainingRun {
     sample.context = options_.seq;
     const std::string text = SampleText(sample, model_);
     // Ends the gathers: nobody detaches while another rank still needs a layer.
-    model_.Sum({0});
+    std::vector<double> votes;
+    AppendStopVotes(signals_.Noted(), votes);
+    votes = model_.Sum(votes);
     console_.Line("sample:");
     console_.Block(PrintableText(text));
+    return CountStopVotes(votes);
   }
 
   const TrainOptions& options_;
