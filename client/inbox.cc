@@ -100,10 +100,14 @@ void Inbox::AwaitDetached(Clock::time_point deadline, const std::string& what) {
   Await(lock, deadline, what, [this] { return detached_; });
 }
 
-void Inbox::ThrowReason(Clock::time_point deadline) {
+void Inbox::ThrowIfOverBy(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [this] { return reason_.has_value(); });
   if (reason_) throw Error(*reason_);
+}
+
+void Inbox::ThrowReason(Clock::time_point deadline) {
+  ThrowIfOverBy(deadline);
   throw Error(ErrorCode::kAborted,
               Concat("the daemon at ", peer_, " ended the attach and gave no reason"));
 }

@@ -40,6 +40,8 @@ class Inbox final : public StreamListener {
   /// Waits for the reason after the control page was found aborted, then throws it.
   [[noreturn]] void ThrowReason(Clock::time_point deadline);
   void ThrowIfOver() const;
+  /// Gives the end of the session until `deadline` to arrive; returns if it doesn't.
+  void ThrowIfOverBy(Clock::time_point deadline);
 
  private:
   template <typename Predicate>

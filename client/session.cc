@@ -130,7 +130,7 @@ void Session::Impl::Join() {
   wait_timeout_ = milliseconds(std::max(0, message.welcome().deadline_ms())) + kGrace;
   descriptors_ = std::make_unique<DescriptorClient>(options_.socket_path, message.welcome().token(),
                                                     wait_timeout_);
-  page_mapping_ = descriptors_->Map(MemoryKind::kControlPage, 0, 0, kControlPageBytes);
+  page_mapping_ = MapMemory(MemoryKind::kControlPage, 0, 0, kControlPageBytes);
   page_ = reinterpret_cast<ControlPage*>(page_mapping_.data());
   if (page_->magic != ControlPage::kMagic || page_->protocol_version != kProtocolVersion ||
       page_->epoch != info_.epoch) {
@@ -239,7 +239,13 @@ void Session::Impl::Detach(bool drop) {
 
 Mapping Session::Impl::MapMemory(MemoryKind kind, int index, int chunk, int64_t size_bytes) {
   inbox_.ThrowIfOver();
-  return descriptors_->Map(kind, index, chunk, size_bytes);
+  try {
+    return descriptors_->Map(kind, index, chunk, size_bytes);
+  } catch (const Error&) {
+    // If the attach has just ended, its reason is on the way and says more than the refusal.
+    inbox_.ThrowIfOverBy(Clock::now() + kEndTimeout);
+    throw;
+  }
 }
 
 std::unique_ptr<Session> Session::Connect(const SessionOptions& options) {
