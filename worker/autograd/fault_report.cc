@@ -22,7 +22,7 @@ struct WatchedRange {
 };
 
 WatchedRange watched[kMaxRanges];
-std::mutex watched_mutex;  // writers only
+std::mutex watched_mutex;  // of those that write what the handler reads
 char rank_text[16];
 struct sigaction former_action;
 
@@ -54,8 +54,12 @@ void OnFault(int signal, siginfo_t* info, void* context) {
 }  // namespace
 
 void InstallFaultReport(int rank) {
+  const std::lock_guard<std::mutex> lock(watched_mutex);
   const std::string text = std::to_string(rank);
-  text.copy(rank_text, sizeof(rank_text) - 1);
+  rank_text[text.copy(rank_text, sizeof(rank_text) - 1)] = '\0';
+  struct sigaction current = {};
+  sigaction(SIGSEGV, nullptr, &current);
+  if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == OnFault) return;
   struct sigaction action = {};
   action.sa_sigaction = OnFault;
   action.sa_flags = SA_SIGINFO;

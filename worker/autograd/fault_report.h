@@ -10,7 +10,8 @@ inline constexpr int kReleasedReadExitCode = 70;
 
 /// From now on a memory fault in a watched range writes one line to standard error that names the
 /// layer and `rank`, and ends the process with kReleasedReadExitCode. Any other fault is as before.
-/// Replaces the handler of SIGSEGV, keeping it for other faults. Call once, before training.
+/// Replaces the handler of SIGSEGV, keeping it for other faults; called again, it only changes the
+/// rank.
 void InstallFaultReport(int rank);
 
 /// Watches [begin, begin + bytes) under the name `label` (cut to 63 bytes). At most 4096 ranges;

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "proto/contract/error.h"
+#include "worker/autograd/fault_report.h"
 #include "worker/autograd/layer_call.h"
 
 namespace zerod {
@@ -20,6 +21,7 @@ ShardedModel::ShardedModel(Session& session, ShardedOptions options)
     throw Error(ErrorCode::kInvalidArgument,
                 Concat("prefetch_depth is ", options_.prefetch_depth, ", it can't be negative"));
   }
+  InstallFaultReport(session.info().rank);
 }
 
 ShardedModel::~ShardedModel() = default;
