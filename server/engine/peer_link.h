@@ -63,10 +63,11 @@ struct ScalarContribution {
   std::vector<double> values;  ///< local ranks x values, rank-major
 };
 
-/// The epoch ends. Each node says once which step it can still finish; the smallest of these is
-/// finished everywhere, everything later is dropped.
+/// The epoch ends. Each node says which step it can still finish, and again should it become less;
+/// the smallest of these is finished everywhere, everything later is dropped.
 struct AbortNotice {
-  uint64_t horizon_ticket = 0;  ///< newest step that all local ranks had submitted; 0: none
+  uint64_t horizon_ticket = 0;  ///< newest step that all local ranks had submitted,
+                                ///< or it has contributed to if it can't go on; 0: none
   ErrorCode code = ErrorCode::kAborted;
   std::string message;
 };
