@@ -14,7 +14,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 out=$ZEROD_ROOT/build/quickstart
 bin=$ZEROD_ROOT/build/bin
 loss_limit=2.2  # nats per byte on text that was held out
-steps=480
+steps=440
 text=""         # empty: the licence texts
 scratch=""      # folder of the sockets
 pids=()         # what runs in the background
@@ -93,7 +93,7 @@ prepare() {
   "intermediate_size": 1024,
   "max_position_embeddings": 512,
   "hidden_act": "gelu",
-  "rotary_pct": 0.25,
+  "rotary_pct": 1.0,
   "use_parallel_residual": true,
   "tie_word_embeddings": false
 }
@@ -181,8 +181,8 @@ heading "training: two daemons, one worker on each, sharded with ZeRO-3"
 phase=$SECONDS
 prepare
 start_daemons
-work train --lr 1e-3 --warmup 20 --weight-decay 0.1 --clip 1 --shuffle 1 --eval-every 120 \
-  --log "$out/train.jsonl"
+work train --lr 1e-3 --warmup 20 --beta2 0.99 --weight-decay 0.5 --clip 1 --shuffle 1 \
+  --eval-every 110 --log "$out/train.jsonl"
 train_s=$((SECONDS - phase))
 
 heading "the workers have ended; the daemons keep the model (zeroctl status, shards, memory)"
@@ -196,7 +196,7 @@ echo
 ctl 0 memory quickstart
 
 heading "new workers attach to the job and let the model write"
-work sample --attach attach --sample "The licence " --sample-tokens 200 --temperature 0.7
+work sample --attach attach --sample "The licence " --sample-tokens 200 --temperature 0.5
 
 loss=$(last_eval_loss)
 heading "done"
