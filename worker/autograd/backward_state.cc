@@ -6,6 +6,7 @@
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
@@ -20,15 +21,19 @@ using torch::autograd::FunctionPreHook;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Which nodes the backward that runs on this thread will execute.
+// Which nodes the backward that runs on this thread will execute, the running one included.
 class ExecutedNodes {
  public:
   ExecutedNodes()
       : nodes_(*torch::autograd::get_current_graph_task_nodes_in_graph()),
-        filter_(*torch::autograd::get_current_graph_task_exec_info()) {}
+        filter_(*torch::autograd::get_current_graph_task_exec_info()),
+        running_(torch::autograd::get_current_node()) {}
 
   bool Contains(Node* node) const {
-    if (node == nullptr || !nodes_.contains(node)) return false;
+    if (node == nullptr) return false;
+    // LibTorch doesn't list the node that the backward starts from: a loss made inside a layer.
+    if (node == running_.get()) return true;
+    if (!nodes_.contains(node)) return false;
     if (filter_.empty()) return true;
     // With chosen inputs, a node that is only asked for its incoming gradient runs no hook.
     const auto info = filter_.find(node);
@@ -38,6 +43,7 @@ class ExecutedNodes {
  private:
   const std::unordered_set<Node*>& nodes_;
   const std::unordered_map<Node*, torch::autograd::GraphTask::ExecInfo>& filter_;
+  std::shared_ptr<Node> running_;
 };
 
 class BeforeNodeHook : public FunctionPreHook {

@@ -64,6 +64,19 @@ TEST_F(BackwardTrackerTest, ALayerCalledTwiceIsReducedOnce) {
   EXPECT_EQ(pool.held_layers(), 0);
 }
 
+TEST_F(BackwardTrackerTest, ALossMadeInsideALayerKeepsItUntilItsBackwardIsThrough) {
+  pool.AddLayer({Scalar(2)});
+  pool.AddLayer({Scalar(3)});
+  const at::Tensor loss = pool.CallOne(
+      1, [this](const at::Tensor& x) { return (x * Weight(1) * Weight(1)).sum(); },
+      Times(0, Scalar(5, false)));
+  torch::autograd::backward({loss});
+  EXPECT_EQ(Reduced(1), 60);  // d(v²·w·x)/dv = 2vwx
+  EXPECT_EQ(Reduced(0), 45);  // v²x
+  EXPECT_EQ(pool.begun(), (Layers{1, 0}));
+  EXPECT_EQ(pool.held_layers(), 0);
+}
+
 TEST_F(BackwardTrackerTest, ATiedWeightIsReducedOnceAtItsOwner) {
   pool.AddLayer({Scalar(3)});
   pool.AddLayer({Scalar(5)});
