@@ -25,6 +25,7 @@ if(ZEROD_WORKER)
   # The wheel ships its own fmt and protobuf headers under torch/include. -idirafter puts them
   # behind Debian's, so that they can't shadow them.
   add_library(torch::cpu INTERFACE IMPORTED)
+  set_target_properties(torch::cpu PROPERTIES ZEROD_USES_TORCH TRUE)
   target_compile_options(torch::cpu INTERFACE
     "SHELL:-idirafter ${ZEROD_LIBTORCH_DIR}/torch/include"
     "SHELL:-idirafter ${ZEROD_LIBTORCH_DIR}/torch/include/torch/csrc/api/include")

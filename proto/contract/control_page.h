@@ -12,9 +12,9 @@ namespace zerod {
 /// What the daemon tells a worker about a decided step.
 struct StepRecord {
   uint64_t ticket = 0;
-  uint64_t step = 0;      ///< number of steps taken, this one included
-  double grad_norm = 0;   ///< of the gradient after division, before clipping
-  uint32_t skipped = 0;   ///< 1: the norm wasn't finite, nothing was updated
+  uint64_t step = 0;     ///< number of steps taken, this one included
+  double grad_norm = 0;  ///< of the gradient after division, before clipping
+  uint32_t skipped = 0;  ///< 1: the norm wasn't finite, nothing was updated
   uint32_t value_count = 0;
   double values[kValuesMax] = {};  ///< sums over all ranks
 };
@@ -35,8 +35,8 @@ struct ControlPage {
   alignas(64) std::atomic<uint32_t> doorbell{0};
   std::atomic<uint32_t> aborted{0};  ///< set once: the attach is over, the reason comes by stream
   alignas(64) std::atomic<uint64_t> completed[kQueueCount] = {};
-  alignas(64) StepRecord step;              ///< of the newest completed step ticket
-  uint64_t scalar_ticket = 0;               ///< of the newest completed scalar ticket
+  alignas(64) StepRecord step;  ///< of the newest completed step ticket
+  uint64_t scalar_ticket = 0;   ///< of the newest completed scalar ticket
   double scalar_values[kValuesMax] = {};
 };
 static_assert(sizeof(ControlPage) <= 4096);

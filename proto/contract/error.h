@@ -9,16 +9,16 @@ namespace zerod {
 /// What kind of thing failed. Maps one to one to gRPC status codes (proto/contract/status.h) and to
 /// the exit codes of all programs (ExitCode below).
 enum class ErrorCode {
-  kInvalidArgument,    // a request, option or file content is wrong
-  kNotFound,           // no such job, layer, file
-  kAlreadyExists,      // a rank or job is taken
-  kFailedPrecondition, // right request at the wrong time: other model, other world, attached job
-  kResourceExhausted,  // window, memory or descriptor limit
-  kUnavailable,        // nobody answers: no daemon, peer not reachable
-  kDeadlineExceeded,   // somebody was too late
-  kAborted,            // the epoch ended: peer lost, order check, dropped step
-  kDataLoss,           // corrupt file or message
-  kInternal,           // the operating system or a library failed unexpectedly
+  kInvalidArgument,     // a request, option or file content is wrong
+  kNotFound,            // no such job, layer, file
+  kAlreadyExists,       // a rank or job is taken
+  kFailedPrecondition,  // right request at the wrong time: other model, other world, attached job
+  kResourceExhausted,   // window, memory or descriptor limit
+  kUnavailable,         // nobody answers: no daemon, peer not reachable
+  kDeadlineExceeded,    // somebody was too late
+  kAborted,             // the epoch ended: peer lost, order check, dropped step
+  kDataLoss,            // corrupt file or message
+  kInternal,            // the operating system or a library failed unexpectedly
 };
 
 /// The one exception of the project: the outside world failed. `what()` says what was wrong, where
@@ -58,9 +58,9 @@ namespace internal {
 }  // namespace zerod
 
 /// A broken invariant is a bug of ours: prints file, line, condition and message, then aborts.
-#define ZEROD_CHECK(condition, ...)                                                   \
-  do {                                                                                \
-    if (!(condition)) [[unlikely]]                                                    \
-      ::zerod::internal::CheckFailed(__FILE__, __LINE__, #condition,                  \
-                                     ::zerod::Concat(__VA_ARGS__));                   \
+#define ZEROD_CHECK(condition, ...)                                  \
+  do {                                                               \
+    if (!(condition)) [[unlikely]]                                   \
+      ::zerod::internal::CheckFailed(__FILE__, __LINE__, #condition, \
+                                     ::zerod::Concat(__VA_ARGS__));  \
   } while (false)

@@ -57,17 +57,17 @@ enum class Content : uint8_t { kParameter = 1, kGradient = 2, kExpAvg = 3, kExpA
 struct Operation {
   uint64_t ticket = 0;  ///< from 1, contiguous within an attach
   OperationKind kind = OperationKind::kGather;
-  int32_t layer = -1;            ///< index in registration order
-  uint64_t version = 0;          ///< kGather: the version it must see
-  int32_t slot = -1;             ///< kReduce: index of the gradient slot
+  int32_t layer = -1;              ///< index in registration order
+  uint64_t version = 0;            ///< kGather: the version it must see
+  int32_t slot = -1;               ///< kReduce: index of the gradient slot
   std::vector<bool> has_gradient;  ///< kReduce: one bit per tensor of the layer (spec order)
-  StepArguments step;            ///< kStep
-  std::vector<double> values;    ///< kStep: summed over ranks (e.g. loss); kScalar: the addends
+  StepArguments step;              ///< kStep
+  std::vector<double> values;      ///< kStep: summed over ranks (e.g. loss); kScalar: the addends
   Content content = Content::kParameter;  ///< kRead, kWrite
-  int32_t source_rank = 0;       ///< kWrite: the rank whose staging buffer holds the values
-  bool wants_data = false;       ///< kRead: whether this rank's staging buffer is filled
-  LayerSpec layer_spec;          ///< kRegister
-  std::string private_state;     ///< kStep: at most kPrivateStateBytesMax, kept with the job
+  int32_t source_rank = 0;    ///< kWrite: the rank whose staging buffer holds the values
+  bool wants_data = false;    ///< kRead: whether this rank's staging buffer is filled
+  LayerSpec layer_spec;       ///< kRegister
+  std::string private_state;  ///< kStep: at most kPrivateStateBytesMax, kept with the job
 };
 
 inline constexpr int64_t kPrivateStateBytesMax = 16 << 20;

@@ -29,8 +29,9 @@ namespace zerod {
 /// Thread: one; backwards run on the thread that calls backward().
 class ShardedModel : private LayerEvents {
  public:
-  /// The session outlives the model. Installs the handler of memory faults (fault_report.h): reading
-  /// parameters outside of a call of their layer ends the process with a line that names it.
+  /// The session outlives the model. Installs the handler of memory faults (fault_report.h):
+  /// reading parameters outside of a call of their layer ends the process with a line that names
+  /// it.
   ShardedModel(Session& session, ShardedOptions options);
   ~ShardedModel() override;
   ShardedModel(const ShardedModel&) = delete;
