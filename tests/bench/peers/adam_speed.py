@@ -1,7 +1,7 @@
 """Time of an AdamW update with one thread: zerod's kernel, DeepSpeedCPUAdam and torch's fused one.
 
-The three take turns for --rounds rounds, so that load from elsewhere falls on all alike; printed are
-the median and the best nanoseconds per parameter, as a line of JSON each. zerod's comes from
+The three take turns for --rounds rounds, so that load from elsewhere falls on all alike; printed
+are the median and the best nanoseconds per parameter, as a line of JSON each. zerod's comes from
 kernels_bench of the build folder. Needs what compare.sh installs and sets up.
 """
 import argparse
