@@ -14,6 +14,8 @@ namespace zerod {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+/// A tick this late means that the process stood still.
+constexpr std::chrono::seconds kPause{1};
 /// Of an epoch that this node hasn't joined yet: a registration and more.
 constexpr size_t kEarlyMessagesMax = 1 << 16;
 
@@ -24,6 +26,7 @@ bool Engine::Impl::SomethingToDo() const {
 }
 
 void Engine::Impl::ControlLoop() {
+  Clock::time_point watched = Clock::now();
   for (;;) {
     bool end = false;
     bool form = false;
@@ -32,6 +35,8 @@ void Engine::Impl::ControlLoop() {
       auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return SomethingToDo(); };
       mutex_.AwaitWithTimeout(absl::Condition(&ready), kTick);
       const Clock::time_point now = Clock::now();
+      const Clock::duration pause = now - std::exchange(watched, now);
+      if (group_ && pause > kPause) group_->ExcusePause(pause);
       if (group_) group_->CheckLateness(now);
       WatchPending(now);
       end = group_ && group_->over();

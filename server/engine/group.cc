@@ -293,6 +293,14 @@ void Group::Broadcast(decltype(PeerMessage::body) body) {
   if (link_ != nullptr) link_->Broadcast({epoch_, std::move(body)});
 }
 
+void Group::NoteGather(int layer) {
+  ++job_.layer(layer).gathers;
+  ++gather_count_;
+  if (std::ranges::find(forward_order_, layer) == forward_order_.end()) {
+    forward_order_.push_back(layer);
+  }
+}
+
 void Group::Dispatch() {
   while (!tickets_.empty() && tickets_.front().submitted == LocalRanks()) {
     Dispatched next;
@@ -301,10 +309,7 @@ void Group::Dispatch() {
     next.stages = std::move(tickets_.front().stages);
     tickets_.pop_front();
     const OperationKind kind = next.first().kind;
-    if (kind == OperationKind::kGather &&
-        std::ranges::find(forward_order_, next.first().layer) == forward_order_.end()) {
-      forward_order_.push_back(next.first().layer);
-    }
+    if (kind == OperationKind::kGather) NoteGather(next.first().layer);
     if (kind == OperationKind::kRegister) continue;
     const bool gather = kind == OperationKind::kGather || kind == OperationKind::kRelease;
     if (kind == OperationKind::kStep) next.forward_order = std::exchange(forward_order_, {});

@@ -65,6 +65,8 @@ class Group {
   void Abort(const Error& error);
   /// Watchdog: warns of late ranks, ends the epoch at the deadline.
   void CheckLateness(std::chrono::steady_clock::time_point now);
+  /// This process stood still for so long (it was stopped, or the machine slept): nobody was late.
+  void ExcusePause(std::chrono::steady_clock::duration pause);
 
   /// Nothing more will happen: Teardown may be called.
   bool over() const { return over_; }
@@ -126,6 +128,7 @@ class Group {
   void RegisterLayer(Member& member, const Operation& operation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendProgress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteGather(int layer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Dispatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunGated() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool GateIsOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

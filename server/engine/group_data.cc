@@ -30,8 +30,6 @@ void Group::Publish(Member& member) {
   const Member::PendingGather gather = member.gathers.front();
   member.gathers.pop_front();
   if (!gather.released) ++member.leases[gather.layer];
-  ++job_.layer(gather.layer).gathers;
-  ++gather_count_;
   if (member.state == Member::State::kActive) {
     Complete(member.page(), Queue::kGather, gather.ticket);
   }

@@ -201,6 +201,12 @@ Error Group::LateError(const OrderCheck::Late& late) const {
                       late.ticket, ") within ", waited, " ms of rank ", late.waiting_rank));
 }
 
+void Group::ExcusePause(std::chrono::steady_clock::duration pause) {
+  mutex_.AssertHeld();
+  order_.Excuse(pause);
+  abort_began_ += pause;
+}
+
 void Group::CheckLateness(std::chrono::steady_clock::time_point now) {
   mutex_.AssertHeld();
   if (over_) return;

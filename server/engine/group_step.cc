@@ -107,8 +107,7 @@ void Group::TryDecide() {
   }
   const StepDecision decision = DecideStep(own.step, sum_squares, values);
   if (!decision.apply) {
-    spdlog::warn("step {} is skipped on all ranks: the gradient norm is {}", job_.step + 1,
-                 decision.grad_norm);
+    spdlog::warn("step {} is skipped on all ranks: the gradient norm isn't finite", job_.step + 1);
   }
   MarkActive(parts, decision.apply);
   ++job_.step;

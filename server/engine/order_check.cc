@@ -35,6 +35,10 @@ void OrderCheck::Advance(int rank, uint64_t ticket) {
   entries_.erase(entries_.begin(), entries_.upper_bound(compared_));
 }
 
+void OrderCheck::Excuse(Clock::duration pause) {
+  for (auto& [ticket, entry] : entries_) entry.seen += pause;
+}
+
 std::optional<OrderCheck::Late> OrderCheck::FindLate(Clock::time_point now) const {
   if (entries_.empty()) return std::nullopt;
   const auto& [ticket, entry] = *entries_.begin();

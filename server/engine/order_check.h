@@ -34,6 +34,9 @@ class OrderCheck {
   /// Up to here all ranks have submitted the same.
   uint64_t compared() const { return compared_; }
 
+  /// The watcher itself stood still for so long: what it saw before counts from now on.
+  void Excuse(Clock::duration pause);
+
   struct Late {
     std::vector<int> ranks;  ///< that haven't submitted `ticket`
     int waiting_rank = 0;    ///< the first that did

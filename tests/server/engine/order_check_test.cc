@@ -76,6 +76,16 @@ TEST(OrderCheckTest, TheOldestTicketThatSomebodyLacksIsLate) {
   EXPECT_FALSE(order.FindLate(kStart + seconds(9)));
 }
 
+TEST(OrderCheckTest, APauseOfTheWatcherMakesNobodyLate) {
+  OrderCheck order(2, Describe);
+  EXPECT_FALSE(order.Record(0, Gather(1, 6), kStart));
+  order.Advance(0, 1);
+  order.Excuse(seconds(30));
+  const auto late = order.FindLate(kStart + seconds(31));
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->waited, seconds(1));
+}
+
 TEST(OrderCheckTest, ARepeatedTicketThatIsComparedIsNoDifference) {
   OrderCheck order(1, Describe);
   EXPECT_FALSE(order.Record(0, Gather(1, 2), kStart));
