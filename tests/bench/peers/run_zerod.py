@@ -6,6 +6,7 @@ gives each of two daemons half of the ranks; they talk over the loopback interfa
 import collections
 import json
 import os
+import signal
 import time
 
 import proc
@@ -60,7 +61,7 @@ def start_daemons(family, nodes, program):
         time.sleep(POLL_S)
 
 
-def start_workers(family, nodes, folder, models, options):
+def start_workers(family, nodes, folder, options):
     """Starts every rank; returns the workers' names. Rank 0 writes the log."""
     names = []
     for node in nodes:
@@ -70,7 +71,7 @@ def start_workers(family, nodes, folder, models, options):
                 OMP_NUM_THREADS="1", ZEROD_SOCKET=node.socket)
             names.append(f"rank{rank}")
             family.start(names[-1], [
-                find_program(options.build, "zerod-train"), "--model", models[rank],
+                find_program(options.build, "zerod-train"), "--model", options.checkpoint,
                 "--tokens", options.tokens, "--batch", str(options.world * options.micro_batch),
                 "--seq", str(options.seq), "--steps", str(options.warmup + options.steps),
                 "--micro-batches", "1", "--lr", str(workload.LR), "--warmup", "0",
@@ -116,53 +117,45 @@ class StepLog:
         return sum(self._cpu_s_of.values())
 
 
-class HeldModels:
-    """A model folder per rank whose config.json is a pipe, so that workers wait before the model.
+class HeldWorkers:
+    """Stops every worker when it opens its connection to the daemon, before it has a model.
 
-    A worker has loaded its libraries when it opens its config; release() then lets all go on. This
-    gives the memory before the model without any help from the program.
+    Its libraries are loaded by then: this gives the memory before the model without any help from
+    the program.
     """
 
-    def __init__(self, checkpoint, folder, world):
-        with open(os.path.join(checkpoint, "config.json"), "rb") as file:
-            self._config = file.read()
-        self.folders = [os.path.join(folder, f"model{rank}") for rank in range(world)]
-        self._descriptors = {}
-        for place in self.folders:
-            os.mkdir(place)
-            os.symlink(os.path.abspath(os.path.join(checkpoint, "model.safetensors")),
-                       os.path.join(place, "model.safetensors"))
-            os.mkfifo(os.path.join(place, "config.json"))
+    def __init__(self, pids):
+        self._running, self._stopped = set(pids), set()
 
     def wait(self, check, patience_s=30):
-        """Returns when every worker waits in its config."""
+        """Returns when every worker is stopped."""
         deadline = time.monotonic() + patience_s
-        while len(self._descriptors) < len(self.folders):
-            for place in self.folders:
-                if place not in self._descriptors:
-                    self._try_open(place)
+        while self._running:
+            for pid in list(self._running):
+                if self._has_socket(pid):
+                    os.kill(pid, signal.SIGSTOP)
+                    self._running.remove(pid)
+                    self._stopped.add(pid)
             check()
             if time.monotonic() > deadline:
-                raise proc.RunFailed(f"a worker didn't open its config within {patience_s} s")
-            time.sleep(POLL_S)
-        time.sleep(0.2)  # let daemons and workers come to rest
+                raise proc.RunFailed(f"a worker opened no connection within {patience_s} s")
+            time.sleep(0.0005)
+        time.sleep(0.2)  # let the daemons come to rest
 
-    def _try_open(self, place):
-        try:
-            flags = os.O_WRONLY | os.O_NONBLOCK  # fails while nobody reads
-            self._descriptors[place] = os.open(os.path.join(place, "config.json"), flags)
-        except OSError:
-            pass
+    @staticmethod
+    def _has_socket(pid):
+        folder = f"/proc/{pid}/fd"
+        for name in os.listdir(folder):
+            try:
+                if os.readlink(os.path.join(folder, name)).startswith("socket:"):
+                    return True
+            except OSError:  # closed meanwhile
+                pass
+        return False
 
     def release(self):
-        for place, descriptor in self._descriptors.items():
-            # The plain file is in place before the pipe's end shows, for a second reading.
-            plain = os.path.join(place, "config.plain")
-            with open(plain, "wb") as file:
-                file.write(self._config)
-            os.replace(plain, os.path.join(place, "config.json"))
-            os.write(descriptor, self._config)
-            os.close(descriptor)
+        for pid in self._stopped:
+            os.kill(pid, signal.SIGCONT)
 
 
 def record_of(log, options):
@@ -197,13 +190,13 @@ def measure(options):
     with run.scratch_folder() as folder, proc.Family(folder) as family:
         nodes = plan_nodes(options, folder)
         watch = proc.MemoryWatch(family) if options.memory else None
-        held = HeldModels(options.checkpoint, folder, options.world) if watch else None
-        models = held.folders if held else [options.checkpoint] * options.world
         log = StepLog(os.path.join(folder, "rank0.jsonl"), family)
         started = time.monotonic()
         start_daemons(family, nodes, find_program(options.build, "zerod"))
-        names = start_workers(family, nodes, folder, models, options)
-        if held:
+        daemon_pids = family.pids()
+        names = start_workers(family, nodes, folder, options)
+        if watch:
+            held = HeldWorkers(set(family.pids()) - set(daemon_pids))
             held.wait(lambda: family.running(names))
             watch.set_base()
             held.release()
