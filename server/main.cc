@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -31,7 +32,10 @@ constexpr std::chrono::milliseconds kHealthPeriod{200};
 constexpr std::chrono::milliseconds kShutdownDeadline{2'000};
 
 void LogOfGrpc(gpr_log_func_args* arguments) {
-  spdlog::debug("grpc {}:{}: {}", arguments->file, arguments->line, arguments->message);
+  // An error here may be the last word before gRPC aborts the process.
+  const auto level =
+      arguments->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::warn : spdlog::level::debug;
+  spdlog::log(level, "grpc {}:{}: {}", arguments->file, arguments->line, arguments->message);
 }
 
 void SetUpLog(const ServerOptions& options) {
@@ -173,5 +177,10 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace zerod
 
 int main(int argc, char** argv) {
-  return zerod::Main(std::vector<std::string>(argv + 1, argv + argc));
+  const int code = zerod::Main(std::vector<std::string>(argv + 1, argv + argc));
+  // Everything of ours is destroyed. gRPC stays initialised and its threads run on: they must not
+  // meet static objects that are gone.
+  std::cout << std::flush;
+  spdlog::default_logger()->flush();
+  std::_Exit(code);
 }
