@@ -23,9 +23,12 @@ bool Group::Guarded(Work&& work) {
   try {
     std::forward<Work>(work)();
     return true;
-  } catch (const std::exception& error) {
+  } catch (const std::exception& exception) {
+    const Error error = AsError(exception);
     absl::MutexLock lock(&mutex_);
-    Break(AsError(error));
+    // To a worker a lost peer must not look like a daemon that it can't reach.
+    Break(error.code() == ErrorCode::kUnavailable ? Error(ErrorCode::kAborted, error.what())
+                                                  : error);
     return false;
   }
 }

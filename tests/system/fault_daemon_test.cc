@@ -90,8 +90,9 @@ TEST(FaultDaemonTest, TheWorkersOfTheOtherNodeHearWhichNodeDied) {
     daemons.process(1).Signal(SIGKILL);
     for (int rank = 0; rank < placement[0]; ++rank) {
       const RankOutcome outcome = workers[rank].Wait(kTimeout);
-      EXPECT_EQ(outcome.error_code, Code(ErrorCode::kAborted)) << outcome.error;
-      EXPECT_THAT(outcome.error, AllOf(HasSubstr("node 1 is lost"), HasSubstr("stands at step")));
+      // The link between the daemons or the data connection may notice it first.
+      EXPECT_EQ(ExitCode(static_cast<ErrorCode>(outcome.error_code)), 4) << outcome.error;
+      EXPECT_THAT(outcome.error, AllOf(HasSubstr("node 1 is "), HasSubstr("stands at step")));
     }
     EXPECT_LT(Since(began), seconds(8));
     std::cout << "  the other node's workers ended " << Since(began).count() << " ms after\n";

@@ -96,6 +96,7 @@ TEST_P(FaultWorkerTest, AWorkerKilledInItsForwardGivesItsLeasesBackAndTheJobGoes
       daemons,
       [&](const SessionOptions& options) {
         FaultTrainer trainer(options);
+        trainer.Train();
         trainer.Gather();
         Ready(options);
         trainer.Train();
@@ -103,11 +104,12 @@ TEST_P(FaultWorkerTest, AWorkerKilledInItsForwardGivesItsLeasesBackAndTheJobGoes
       },
       [&](const SessionOptions& options) -> std::vector<double> {
         FaultTrainer trainer(options);
+        trainer.Train();
         trainer.Gather();
         marks_.SetAndSleep("now");
       });
-  ExpectLost(outcomes, daemons.World() - 1, 0);
-  ExpectGoesOn(daemons, 0);
+  ExpectLost(outcomes, daemons.World() - 1, 1);
+  ExpectGoesOn(daemons, 1);
 }
 
 TEST_P(FaultWorkerTest, AStepThatNotAllRanksSubmittedIsDroppedWithItsGradients) {
