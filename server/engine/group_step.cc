@@ -165,10 +165,17 @@ void Group::PostUpdates(const StepDecision& decision) {
     if (std::ranges::find(order, index) == order.end()) order.push_back(index);
   }
   const UpdateWork work{operation.first().step, decision.factor, job_.step};
+  for (int local = 0; local < LocalRanks(); ++local) {
+    StepProgress& progress = job_.Progress(local);
+    progress.arguments = work.arguments;
+    progress.grad_norm = decision.grad_norm;
+    progress.factor = decision.factor;
+    progress.decided = job_.step;
+  }
   for (int index : order) {
     LayerStore& layer = job_.layer(index);
-    layer.accumulated =
-        false;  // the next reduce, which the lanes run after this update, overwrites
+    // The next reduce, which the lanes run after this update, overwrites.
+    layer.accumulated = false;
     if (std::ranges::find(layer.updating, true) == layer.updating.end()) {
       layer.WriteVersion(job_.step, epoch_);
       continue;

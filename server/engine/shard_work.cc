@@ -166,7 +166,6 @@ void UpdateShard(const ShardContext& context, LayerStore& layer, const UpdateWor
                  StepProgress& progress) {
   const int rank = context.topology.FirstRank(context.topology.node) + context.local_rank;
   progress.begun = work.step;
-  progress.factor = work.factor;
   progress.layer = layer.index();
   for (size_t i = 0; i < layer.plan().chunks.size(); ++i) {
     const int chunk = static_cast<int>(i);

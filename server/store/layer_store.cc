@@ -32,12 +32,17 @@ SharedMemory MakeState(StateKind kind, const std::string& label, int64_t size_by
 LayerStore::LayerStore(int index, LayerPlan plan, const Placement& placement)
     : active(plan.spec.tensors.size()),
       updating(plan.spec.tensors.size()),
-      counts(plan.spec.tensors.size()),
       sum_squares(placement.topology.LocalRanks()),
       index_(index),
       plan_(std::move(plan)),
       topology_(placement.topology) {
   const uint64_t hash = HashOf(plan_.spec);
+  const size_t tensors = plan_.spec.tensors.size();
+  counts_memory_ = MakeState(StateKind::kCounts, Concat("zerod:", name(), ":counts"),
+                             static_cast<int64_t>(tensors * sizeof(int64_t)), placement);
+  HeaderOf(counts_memory_).layer_hash = hash;
+  HeaderOf(counts_memory_).layer = index_;
+  counts = {reinterpret_cast<int64_t*>(counts_memory_.data() + kRegionHeaderBytes), tensors};
   const int first_rank = topology_.FirstRank(topology_.node);
   for (size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
     const ChunkPlan& chunk_plan = plan_.chunks[chunk];

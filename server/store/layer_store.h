@@ -61,7 +61,7 @@ class LayerStore {
   bool accumulated = false;         ///< accumulators hold gradients of the running step
   std::vector<bool> active;         ///< per tensor: some local rank gave a gradient in this step
   std::vector<bool> updating;       ///< per tensor: takes part in the update that runs now
-  std::vector<int64_t> counts;      ///< per tensor: Adam updates so far
+  std::span<int64_t> counts;        ///< per tensor: Adam updates so far; in durable memory
   std::vector<double> sum_squares;  ///< per local rank: of its accumulators, all chunks
   int lanes_left = 0;               ///< lanes that haven't finished the running update
   uint64_t gathers = 0;             ///< statistics
@@ -74,6 +74,7 @@ class LayerStore {
   const LayerPlan plan_;
   const Topology topology_;
   bool has_trainable_ = false;
+  SharedMemory counts_memory_;
   std::vector<SharedMemory> regions_;              // per chunk
   std::vector<std::vector<SharedMemory>> states_;  // per chunk and local rank: header, 3 parts
 };

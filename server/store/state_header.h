@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "proto/contract/operation.h"
 #include "proto/contract/plan.h"
 #include "proto/contract/shared_memory.h"
 
@@ -13,6 +14,7 @@ enum class StateKind : uint32_t {
   kRegion = 1,  ///< a node's whole padded chunk of parameters
   kShard = 2,   ///< one rank's accumulator and moments of one chunk
   kRecord = 3,  ///< one rank's step record
+  kCounts = 4,  ///< Adam updates of each tensor of a layer
 };
 
 /// First page of every memory that outlives a step, so that it explains itself to whoever finds the
@@ -39,10 +41,13 @@ static_assert(sizeof(StateHeader) <= kRegionHeaderBytes);
 
 /// How far a rank's shards are. Written before and after each update; `begun == applied` outside.
 struct StepProgress {
-  uint64_t begun = 0;    ///< the step whose update has begun
-  uint64_t applied = 0;  ///< the step whose update is complete in all shards
-  double factor = 1.0;   ///< divisor and clip factor of `begun`
-  int32_t layer = -1;    ///< being updated now
+  uint64_t decided = 0;     ///< the step whose norm is known: it will be finished
+  uint64_t begun = 0;       ///< the step whose update has begun
+  uint64_t applied = 0;     ///< the step whose update is complete in all shards
+  StepArguments arguments;  ///< of `decided`
+  double grad_norm = 0.0;   ///< of `decided`
+  double factor = 1.0;      ///< divisor and clip factor of `decided`
+  int32_t layer = -1;       ///< being updated now
   int32_t chunk = -1;
   int64_t block = -1;  ///< of 64 Ki elements
 };
