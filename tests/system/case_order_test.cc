@@ -68,6 +68,7 @@ void ExpectDivergence(const Daemons& daemons, const Divergence& divergence) {
                                      HasSubstr("rank 1"), HasSubstr("of layer ")));
     EXPECT_LT(outcome.took, kErrorTimeout);
   }
+  if (divergence.common_steps == 0) return;  // a job that has taken no step goes with its attach
   EXPECT_EQ(NumberIn(daemons.Ctl(0, {"jobs"}), "step"), divergence.common_steps);
   daemons.Ctl(0, {"drop", "default"});
   if (daemons.OptionsOf(1).local_rank == 0) daemons.Ctl(1, {"drop", "default"});
