@@ -34,8 +34,7 @@ void Train() {
     loss.backward();
     const zerod::StepResult result = model.Step({.learning_rate = 1e-2,
                                                  .max_grad_norm = 1.0,
-                                                 .values = {loss.item<double>()},
-                                                 .private_state = {}});
+                                                 .values = {loss.item<double>()}});
     if (options.rank == 0 && result.step % 20 == 0) {
       std::cout << "step " << result.step << ", loss " << result.values[0] / options.world_size
                 << ", gradient norm " << result.grad_norm << '\n';

@@ -26,7 +26,7 @@ struct ParameterGroup {
 /// Of a sharded model; equal on all ranks.
 struct ShardedOptions {
   // Behaviour
-  std::vector<ParameterGroup> groups;
+  std::vector<ParameterGroup> groups = {};
 
   // Performance
   /// Layers that are asked for before they are needed. 0 gathers on demand.
@@ -67,8 +67,8 @@ struct StepOptions {
   double max_grad_norm = 0.0;  ///< 0: no clipping
   /// Summed gradients are divided by it; 0: dp x backwards since the last step, the mean.
   double gradient_divisor = 0.0;
-  std::vector<double> values;  ///< at most kValuesMax, summed over all ranks, e.g. a loss
-  std::string private_state;   ///< comes back on attach; at most 16 MiB
+  std::vector<double> values = {};  ///< at most kValuesMax, summed over all ranks, e.g. a loss
+  std::string private_state = {};   ///< comes back on attach; at most 16 MiB
 };
 
 struct StepResult {
