@@ -11,7 +11,7 @@ namespace zerod {
 grpc::Status ToStatus(const Error& error);
 
 /// Throws the Error that `status` stands for unless it is OK. gRPC codes that no Error has become
-/// the nearest one: a cancelled call is kAborted, an unimplemented one kFailedPrecondition.
+/// the nearest one: a cancelled call is kAborted, one that the server lacks kFailedPrecondition.
 void ThrowIfError(const grpc::Status& status);
 
 }  // namespace zerod
