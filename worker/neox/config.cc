@@ -41,10 +41,9 @@ const std::map<std::string, Activation>& Activations() {
   return activations;
 }
 
-const std::map<std::string, StoredType>& StoredTypes() {
-  static const std::map<std::string, StoredType> types = {{"float32", StoredType::kFloat32},
-                                                          {"float16", StoredType::kFloat16},
-                                                          {"bfloat16", StoredType::kBfloat16}};
+const std::map<std::string, DType>& StoredTypes() {
+  static const std::map<std::string, DType> types = {
+      {"float32", DType::kFloat32}, {"float16", DType::kFloat16}, {"bfloat16", DType::kBFloat16}};
   return types;
 }
 
@@ -152,6 +151,15 @@ class Reader {
     return number;
   }
 
+  /// 0 if absent.
+  double Probability(const std::string& key) {
+    const double value = Number(key).value_or(0);
+    if (!(value >= 0 && value < 1)) {
+      Fail(key, Concat("must be at least 0 and below 1, not ", value));
+    }
+    return value;
+  }
+
   bool Bool(const std::string& key, bool absent) {
     const json* value = Take(key);
     if (value == nullptr) return absent;
@@ -214,9 +222,10 @@ struct Rotary {
   std::optional<double> base;
 };
 
-Rotary ReadRopeParameters(const json& object, Reader& outer, const std::string& where) {
-  if (!object.is_object()) outer.Fail("rope_parameters", "must be an object");
-  Reader reader(object, where, "rope_parameters.");
+Rotary ReadRopeParameters(const json& object, const std::string& key, Reader& outer,
+                          const std::string& where) {
+  if (!object.is_object()) outer.Fail(key, "must be an object");
+  Reader reader(object, where, key + ".");
   reader.Choice<int>("rope_type", {{"default", 0}});
   reader.Choice<int>("type", {{"default", 0}});
   Rotary rotary;
@@ -239,11 +248,12 @@ void TakeEither(Reader& reader, const std::string& key, std::optional<double> ne
 
 void ReadRotary(Reader& reader, const std::string& where, Config& config) {
   Rotary newer;
-  if (const json* object = reader.Take("rope_parameters")) {
-    newer = ReadRopeParameters(*object, reader, where);
-  }
-  if (reader.Take("rope_scaling") != nullptr) {
-    reader.Fail("rope_scaling", "is not supported; only unscaled rotary embeddings are");
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {  // two names of one thing
+    const json* object = reader.Take(key);
+    if (object == nullptr) continue;
+    const Rotary found = ReadRopeParameters(*object, key, reader, where);
+    if (found.fraction) newer.fraction = found.fraction;
+    if (found.base) newer.base = found.base;
   }
   TakeEither(reader, "rotary_pct", newer.fraction, config.rotary_pct);
   TakeEither(reader, "rotary_emb_base", newer.base, config.rotary_emb_base);
@@ -280,10 +290,14 @@ void ReadNumbers(Reader& reader, Config& config) {
   if (!(config.layer_norm_eps > 0)) reader.Fail("layer_norm_eps", "must be positive");
   config.initializer_range = reader.Number("initializer_range").value_or(config.initializer_range);
   if (!(config.initializer_range >= 0)) reader.Fail("initializer_range", "must not be negative");
-  for (const char* key : {"attention_dropout", "hidden_dropout", "attention_probs_dropout_prob",
-                          "hidden_dropout_prob"}) {
+  config.attention_dropout = reader.Probability("attention_dropout");
+  config.hidden_dropout = reader.Probability("hidden_dropout");
+  for (const char* key : {"attention_probs_dropout_prob", "hidden_dropout_prob"}) {
+    // gpt-neox-20b has them. The published implementation doesn't read them.
     if (reader.Number(key).value_or(0) != 0) {
-      reader.Fail(key, "must be 0: dropout is not supported");
+      reader.Fail(key,
+                  "is a setting of other models and must be 0; set attention_dropout or "
+                  "hidden_dropout");
     }
   }
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "proto/contract/plan.h"
+
 namespace zerod::neox {
 
 /// The element-wise function inside the MLP.
@@ -15,9 +17,6 @@ enum class Activation {
   kSilu,  // silu, swish
   kTanh,
 };
-
-/// How the weights are stored in a file. All arithmetic is float32.
-enum class StoredType { kFloat32, kFloat16, kBfloat16 };
 
 /// Architecture of a GPT-NeoX model, as published beside its weights in config.json. Members carry
 /// the names of that file. An object made by one of the functions below is consistent: sizes are
@@ -34,10 +33,12 @@ struct Config {
   double rotary_emb_base = 10000;
   double layer_norm_eps = 1e-5;
   double initializer_range = 0.02;  // standard deviation of initial weights
+  double attention_dropout = 0;     // of attention probabilities, in training
+  double hidden_dropout = 0;        // after embedding, attention and MLP, in training
   bool use_parallel_residual = true;
   bool attention_bias = true;
   bool tie_word_embeddings = false;
-  StoredType dtype = StoredType::kFloat32;
+  DType dtype = DType::kFloat32;  // of the stored weights
 
   int64_t head_size() const { return hidden_size / num_attention_heads; }
 
@@ -50,11 +51,11 @@ struct Config {
 };
 
 /// Reads a config.json of model_type gpt_neox. Understands the older spelling (rotary_pct,
-/// rotary_emb_base, torch_dtype) and the newer one (rope_parameters, dtype), and ignores keys that
-/// don't change what is computed in training (token ids, use_cache, generation settings and the
-/// like). Throws Error with the file and the key: kNotFound without the file, kDataLoss if it is
-/// unreadable, kFailedPrecondition for any other content: wrong type, missing key, impossible size,
-/// unknown key, dropout above 0.
+/// rotary_emb_base, torch_dtype) and the newer one (rope_parameters, also called rope_scaling, and
+/// dtype), and ignores keys that don't change what is computed in training (token ids, use_cache,
+/// generation settings and the like). Throws Error with the file and the key: kNotFound without the
+/// file, kDataLoss if it is unreadable, kFailedPrecondition for any other content: wrong type,
+/// missing key, impossible size, unknown key, scaled rotary embeddings.
 Config ReadConfig(const std::string& path);
 
 /// The same from text; `where` names it in messages.

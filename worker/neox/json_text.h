@@ -8,8 +8,8 @@
 namespace zerod::neox {
 
 /// Parses one JSON object. Refuses what is usually a mistake or an attack: a key that occurs twice
-/// in an object, more than 16 levels of nesting, anything after the object. Throws Error(kDataLoss)
-/// that starts with `where` (a file and what in it).
+/// in an object, more than 16 levels of nesting or a million values, anything after the object.
+/// Throws Error(kDataLoss) that starts with `where` (a file and what in it).
 nlohmann::json ParseJsonObject(std::string_view text, const std::string& where);
 
 }  // namespace zerod::neox

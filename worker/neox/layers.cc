@@ -1,9 +1,13 @@
 #include "worker/neox/layers.h"
 
+#include <algorithm>
 #include <utility>
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
@@ -13,7 +17,7 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/tanh.h>
-#include <torch/csrc/autograd/grad_mode.h>
+#include <c10/core/GradMode.h>
 
 #include "proto/contract/error.h"
 
@@ -35,9 +39,28 @@ void RegisterAt(torch::nn::Module& root, const std::string& path, const at::Tens
   RegisterAt(*made, path.substr(dot + 1), parameter);
 }
 
-std::span<float> Elements(const at::Tensor& tensor) {
-  ZEROD_CHECK(tensor.is_contiguous() && tensor.scalar_type() == at::kFloat, "not plain float32");
-  return {tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel())};
+/// Values are made as float32 in parts of this size, so that no second copy of a tensor is held.
+constexpr int64_t kPartNumel = 1 << 18;
+
+at::ScalarType ScalarTypeOf(DType dtype) {
+  ZEROD_CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16, "layers of ",
+              DTypeName(dtype));
+  return dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16;
+}
+
+/// Fills `tensor` by calls of make(first index, part).
+template <typename Make>
+void FillInParts(const at::Tensor& tensor, const Make& make) {
+  ZEROD_CHECK(tensor.is_contiguous(), "not plain");
+  const c10::NoGradGuard no_grad;
+  const at::Tensor flat = tensor.view({-1});
+  std::vector<float> buffer(static_cast<size_t>(std::min(kPartNumel, flat.numel())));
+  for (int64_t first = 0; first < flat.numel(); first += kPartNumel) {
+    const int64_t count = std::min(kPartNumel, flat.numel() - first);
+    const std::span<float> part(buffer.data(), static_cast<size_t>(count));
+    make(static_cast<uint64_t>(first), part);
+    flat.narrow(0, first, count).copy_(at::from_blob(part.data(), {count}, at::kFloat));
+  }
 }
 
 std::string WithoutPrefix(const std::string& name, const std::string& prefix) {
@@ -62,6 +85,10 @@ at::Tensor Activate(const at::Tensor& input, Activation activation) {
   ZEROD_CHECK(false, "activation ", static_cast<int>(activation));
 }
 
+at::Tensor Drop(const at::Tensor& input, double probability, bool training) {
+  return training && probability > 0 ? at::dropout(input, probability, true) : input;
+}
+
 void CheckTokens(const at::Tensor& tokens, int64_t vocabulary) {
   ZEROD_CHECK(tokens.scalar_type() == at::kLong && tokens.dim() == 2,
               "token ids must be int64 [batch, sequence]");
@@ -79,10 +106,15 @@ void CheckTokens(const at::Tensor& tokens, int64_t vocabulary) {
 
 }  // namespace
 
-Layer::Layer(const std::string& prefix, std::vector<TensorSpec> specs)
-    : prefix_(prefix), specs_(std::move(specs)) {
+LayerContext MakeLayerContext(const Config& config, DType dtype,
+                              std::shared_ptr<const ForwardContext> forward) {
+  return {dtype, std::make_shared<RotaryTable>(config, dtype), std::move(forward)};
+}
+
+Layer::Layer(const std::string& prefix, std::vector<TensorSpec> specs, const LayerContext& context)
+    : prefix_(prefix), specs_(std::move(specs)), forward_(context.forward) {
   for (const TensorSpec& spec : specs_) {
-    parameters_.push_back(at::empty(spec.shape, at::kFloat).requires_grad_());
+    parameters_.push_back(at::empty(spec.shape, ScalarTypeOf(context.dtype)).requires_grad_());
     RegisterAt(*this, WithoutPrefix(spec.name, prefix_), parameters_.back());
   }
 }
@@ -105,28 +137,36 @@ const at::Tensor& Layer::parameter(const std::string& name) const {
 
 void Layer::Initialize(uint64_t seed) {
   for (size_t i = 0; i < specs_.size(); ++i) {
-    FillInitialValues(specs_[i], seed, 0, Elements(parameters_[i]));
+    FillInParts(parameters_[i], [&](uint64_t first, std::span<float> part) {
+      FillInitialValues(specs_[i], seed, first, part);
+    });
   }
 }
 
 void Layer::Load(const Checkpoint& checkpoint) {
   for (size_t i = 0; i < specs_.size(); ++i) {
-    checkpoint.Read(specs_[i].name, Elements(parameters_[i]));
+    FillInParts(parameters_[i], [&](uint64_t first, std::span<float> part) {
+      checkpoint.Read(specs_[i].name, first, part);
+    });
   }
 }
 
-Embedding::Embedding(const Config& config)
-    : Layer("gpt_neox.", EmbeddingTensors(config)), weight_(Find("embed_in.weight")) {}
+Embedding::Embedding(const Config& config, const LayerContext& context)
+    : Layer("gpt_neox.", EmbeddingTensors(config), context),
+      dropout_(config.hidden_dropout),
+      weight_(Find("embed_in.weight")) {}
 
 at::Tensor Embedding::forward(const at::Tensor& tokens) {
   CheckTokens(tokens, weight_.size(0));
-  return at::embedding(weight_, tokens);
+  return Drop(at::embedding(weight_, tokens), dropout_, training());
 }
 
-Block::Block(const Config& config, int64_t index, std::shared_ptr<RotaryTable> rotary)
-    : Layer("gpt_neox.layers." + std::to_string(index) + ".", BlockTensors(config, index)),
+Block::Block(const Config& config, int64_t index, const LayerContext& context)
+    : Layer("gpt_neox.layers." + std::to_string(index) + ".", BlockTensors(config, index), context),
       config_(config),
-      rotary_(rotary != nullptr ? std::move(rotary) : std::make_shared<RotaryTable>(config)),
+      index_(index),
+      rotary_(context.rotary != nullptr ? context.rotary
+                                        : std::make_shared<RotaryTable>(config, context.dtype)),
       input_norm_(FindLinear("input_layernorm")),
       attention_norm_(FindLinear("post_attention_layernorm")),
       query_key_value_(FindLinear("attention.query_key_value")),
@@ -143,14 +183,35 @@ at::Tensor Block::Norm(const at::Tensor& rows, const Linear& norm) const {
                         config_.layer_norm_eps);
 }
 
+at::Tensor Block::Mix(const Heads& heads) const {
+  at::Tensor key = heads.key;
+  at::Tensor value = heads.value;
+  at::Tensor mask;
+  const int64_t positions = heads.query.size(2);
+  if (cache() != nullptr) {
+    const int64_t past = cache()->length();
+    const KeyValueCache::Past kept = cache()->Append(index_, key, value);
+    key = kept.key;
+    value = kept.value;
+    if (past > 0 && positions > 1) {
+      // Of query i the positions up to past + i are seen.
+      mask = at::arange(past + positions).le(at::arange(past, past + positions).unsqueeze(1));
+    } else if (past > 0) {
+      return at::scaled_dot_product_attention(heads.query, key, value);
+    }
+  }
+  const double dropout = training() ? config_.attention_dropout : 0;
+  return at::scaled_dot_product_attention(heads.query, key, value, mask, dropout,
+                                          /*is_causal=*/!mask.defined());
+}
+
 at::Tensor Block::Attention(const at::Tensor& normal, int64_t batch) {
   const int64_t positions = normal.size(0) / batch;
+  const int64_t past = cache() != nullptr ? cache()->length() : 0;
   const at::Tensor fused = at::linear(normal, query_key_value_.weight, query_key_value_.bias);
   const Heads heads = SplitAndRotate(fused.view({batch, positions, 3 * config_.hidden_size}),
-                                     config_.num_attention_heads, rotary_->First(positions));
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      heads.query, heads.key, heads.value, /*attn_mask=*/{}, /*dropout_p=*/0, /*is_causal=*/true);
-  return at::linear(mixed.transpose(1, 2).reshape(normal.sizes()), dense_.weight, dense_.bias);
+                                     config_.num_attention_heads, rotary_->Range(past, positions));
+  return at::linear(Mix(heads).transpose(1, 2).reshape(normal.sizes()), dense_.weight, dense_.bias);
 }
 
 at::Tensor Block::Mlp(const at::Tensor& normal) const {
@@ -159,26 +220,28 @@ at::Tensor Block::Mlp(const at::Tensor& normal) const {
 }
 
 at::Tensor Block::forward(const at::Tensor& hidden) {
-  if (hidden.size(1) > config_.max_position_embeddings) {
+  const int64_t positions = hidden.size(1) + (cache() != nullptr ? cache()->length() : 0);
+  if (positions > config_.max_position_embeddings) {
     throw Error(ErrorCode::kInvalidArgument,
-                Concat("a sequence of ", hidden.size(1), " tokens is longer than the model's ",
+                Concat("a sequence of ", positions, " tokens is longer than the model's ",
                        config_.max_position_embeddings, " (max_position_embeddings)"));
   }
   // Rows instead of [B, T, C]: for a matrix, at::linear is one call without views around it, so
   // that its result may be added to in place. Nothing saves these results for the backward.
   const at::Tensor rows = hidden.reshape({-1, config_.hidden_size});
-  at::Tensor sum = Attention(Norm(rows, input_norm_), hidden.size(0));
+  const double dropout = config_.hidden_dropout;
+  at::Tensor sum = Drop(Attention(Norm(rows, input_norm_), hidden.size(0)), dropout, training());
   if (config_.use_parallel_residual) {
-    sum = Mlp(Norm(rows, attention_norm_)).add_(sum).add_(rows);
+    sum = Drop(Mlp(Norm(rows, attention_norm_)), dropout, training()).add_(sum).add_(rows);
   } else {
     sum.add_(rows);
-    sum = Mlp(Norm(sum, attention_norm_)).add_(sum);
+    sum = Drop(Mlp(Norm(sum, attention_norm_)), dropout, training()).add_(sum);
   }
   return sum.view(hidden.sizes());
 }
 
-Head::Head(const Config& config, at::Tensor tied_weight)
-    : Layer("gpt_neox.", HeadTensors(config)),
+Head::Head(const Config& config, at::Tensor tied_weight, const LayerContext& context)
+    : Layer("gpt_neox.", HeadTensors(config), context),
       epsilon_(config.layer_norm_eps),
       norm_weight_(Find("final_layer_norm.weight")),
       norm_bias_(Find("final_layer_norm.bias")),
@@ -187,11 +250,13 @@ Head::Head(const Config& config, at::Tensor tied_weight)
 }
 
 at::Tensor Head::forward(const at::Tensor& hidden) {
-  const at::Tensor rows = hidden.reshape({-1, norm_weight_.size(0)});
+  const at::Tensor wanted = cache() != nullptr ? hidden.narrow(1, hidden.size(1) - 1, 1) : hidden;
+  const at::Tensor rows = wanted.reshape({-1, norm_weight_.size(0)});
   const at::Tensor normal =
       at::layer_norm(rows, norm_weight_.sizes(), norm_weight_, norm_bias_, epsilon_);
-  const at::Tensor logits = at::linear(normal, projection_);
-  return logits.view({hidden.size(0), hidden.size(1), logits.size(1)});
+  // The loss is computed in float32, as in the published implementation.
+  const at::Tensor logits = at::linear(normal, projection_).to(at::kFloat);
+  return logits.view({wanted.size(0), wanted.size(1), logits.size(1)});
 }
 
 }  // namespace zerod::neox

@@ -9,6 +9,7 @@
 
 #include "worker/neox/checkpoint.h"
 #include "worker/neox/config.h"
+#include "worker/neox/forward_context.h"
 #include "worker/neox/rotary.h"
 #include "worker/neox/tensor_spec.h"
 
@@ -16,11 +17,24 @@ namespace zerod::neox {
 
 // Shapes here: B samples, T positions, C = hidden_size, V = vocab_size.
 
+/// What the layers of one model share. A plain value; copies mean the same objects.
+struct LayerContext {
+  DType dtype = DType::kFloat32;  ///< of parameters and hidden states: kFloat32 or kBFloat16
+  std::shared_ptr<RotaryTable> rotary = nullptr;            ///< null: each block makes its own
+  std::shared_ptr<const ForwardContext> forward = nullptr;  ///< null: every forward evaluates
+};
+
+/// For a model that is trained or sampled from: with a table and a context. The caller keeps
+/// `forward` to say what each forward is for.
+LayerContext MakeLayerContext(const Config& config, DType dtype,
+                              std::shared_ptr<const ForwardContext> forward);
+
 /// One layer of the model: what is gathered, reduced and updated together. A model is the chain
-/// embedding, blocks, head. Parameters are allocated (64-byte aligned, float32) but not given
-/// values until Initialize() or Load(); whoever binds them to other memory needs neither. Their
-/// names inside the module are the published ones without the prefix "gpt_neox." or
-/// "gpt_neox.layers.N.". Not thread-safe.
+/// embedding, blocks, head. In bfloat16 every operation rounds its result, as in the published
+/// implementation; norms, softmax and activations compute in float32 inside. Parameters are
+/// allocated (64-byte aligned, of the context's dtype) but not given values until Initialize() or
+/// Load(); whoever binds them to other memory needs neither. Their names inside the module are the
+/// published ones without the prefix "gpt_neox." or "gpt_neox.layers.N.". Not thread-safe.
 class Layer : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& input) = 0;
@@ -32,14 +46,20 @@ class Layer : public torch::nn::Module {
   /// The parameter of a published name, or of its name inside the module.
   const at::Tensor& parameter(const std::string& name) const;
 
-  /// Initial values that depend on the seed and the published names alone.
+  /// Initial values that depend on the seed and the published names alone: in bfloat16 those of
+  /// float32, rounded.
   void Initialize(uint64_t seed);
 
   /// Values from a file.
   void Load(const Checkpoint& checkpoint);
 
  protected:
-  Layer(const std::string& prefix, std::vector<TensorSpec> specs);
+  Layer(const std::string& prefix, std::vector<TensorSpec> specs, const LayerContext& context);
+
+  bool training() const { return forward_ != nullptr && forward_->training(); }
+
+  /// Null unless decoding.
+  KeyValueCache* cache() const { return forward_ != nullptr ? forward_->cache() : nullptr; }
 
   /// Undefined if the layer has no such parameter (a bias that the config leaves out).
   at::Tensor Find(const std::string& local_name) const;
@@ -47,13 +67,14 @@ class Layer : public torch::nn::Module {
  private:
   std::string prefix_;
   std::vector<TensorSpec> specs_;
+  std::shared_ptr<const ForwardContext> forward_;
   std::vector<at::Tensor> parameters_;  // as specs_
 };
 
 /// Token ids [B, T] int64 -> hidden states [B, T, C].
 class Embedding : public Layer {
  public:
-  explicit Embedding(const Config& config);
+  explicit Embedding(const Config& config, const LayerContext& context = {});
 
   /// Throws Error(kDataLoss) with the id and its place if an id is not in the vocabulary.
   at::Tensor forward(const at::Tensor& tokens) override;
@@ -61,15 +82,16 @@ class Embedding : public Layer {
   const at::Tensor& weight() const { return weight_; }
 
  private:
+  double dropout_;
   at::Tensor weight_;  // [V, C]
 };
 
-/// Attention and MLP: [B, T, C] -> [B, T, C], T at most max_position_embeddings.
+/// Attention and MLP: [B, T, C] -> [B, T, C]. T, with the positions decoded before, is at most
+/// max_position_embeddings.
 class Block : public Layer {
  public:
-  /// `index` counts from 0. `rotary` is shared by the blocks of a model; without it the block makes
-  /// its own.
-  Block(const Config& config, int64_t index, std::shared_ptr<RotaryTable> rotary = nullptr);
+  /// `index` counts from 0.
+  Block(const Config& config, int64_t index, const LayerContext& context = {});
 
   at::Tensor forward(const at::Tensor& hidden) override;
 
@@ -81,10 +103,12 @@ class Block : public Layer {
 
   Linear FindLinear(const std::string& module) const;
   at::Tensor Attention(const at::Tensor& normal, int64_t batch);
+  at::Tensor Mix(const Heads& heads) const;
   at::Tensor Mlp(const at::Tensor& normal) const;
   at::Tensor Norm(const at::Tensor& rows, const Linear& norm) const;
 
   const Config config_;
+  const int64_t index_;
   std::shared_ptr<RotaryTable> rotary_;
   Linear input_norm_;
   Linear attention_norm_;
@@ -94,12 +118,14 @@ class Block : public Layer {
   Linear down_;
 };
 
-/// Final norm and projection to the vocabulary: [B, T, C] -> logits [B, T, V].
+/// Final norm and projection to the vocabulary: [B, T, C] -> logits [B, T, V], float32 whatever the
+/// dtype of the layers; when decoding, of the last position only: [B, 1, V].
 class Head : public Layer {
  public:
   /// With tied embeddings `tied_weight` is the embedding's weight: the head uses it and doesn't
   /// count it among its parameters. Otherwise it must be undefined.
-  explicit Head(const Config& config, at::Tensor tied_weight = {});
+  explicit Head(const Config& config, at::Tensor tied_weight = {},
+                const LayerContext& context = {});
 
   at::Tensor forward(const at::Tensor& hidden) override;
 

@@ -20,7 +20,9 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 static_assert(sizeof(float) == 4);
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kHeaderLimitBytes = 100'000'000;  // as other readers of the format
+constexpr uint64_t kHeaderLimitBytes = 8 << 20;
+constexpr size_t kNameLimitBytes = 512;
+constexpr size_t kDimensionsMax = 8;
 constexpr size_t kConvertElements = 64 * 1024;
 
 [[noreturn]] void Fail(const std::string& path, const std::string& why) {
@@ -58,6 +60,9 @@ float FromBfloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32
 
 /// Takes the fields of one header entry, checking types only.
 Entry ParseEntry(const std::string& path, const std::string& name, const json& value) {
+  if (name.size() > kNameLimitBytes) {
+    Fail(path, Concat("the header has a tensor name of ", name.size(), " bytes"));
+  }
   if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
       !value.contains("shape") || !value.contains("data_offsets")) {
     FailTensor(path, name, "needs exactly dtype, shape and data_offsets in the header");
@@ -65,7 +70,8 @@ Entry ParseEntry(const std::string& path, const std::string& name, const json& v
   const json& dtype = value["dtype"];
   const json& shape = value["shape"];
   const json& offsets = value["data_offsets"];
-  if (!dtype.is_string() || !shape.is_array() || !offsets.is_array() || offsets.size() != 2) {
+  if (!dtype.is_string() || !shape.is_array() || shape.size() > kDimensionsMax ||
+      !offsets.is_array() || offsets.size() != 2) {
     FailTensor(path, name, "has a dtype, shape or data_offsets of the wrong kind");
   }
   Entry entry;
@@ -88,7 +94,9 @@ Entry ParseEntry(const std::string& path, const std::string& name, const json& v
 void CheckEntry(const std::string& path, const std::string& name, const Entry& entry,
                 uint64_t data_bytes) {
   const std::optional<uint64_t> element_bytes = ElementBytes(entry.dtype);
-  if (!element_bytes) FailTensor(path, name, "has the unknown type '" + entry.dtype + "'");
+  if (!element_bytes) {
+    FailTensor(path, name, "has the unknown type '" + entry.dtype.substr(0, 20) + "'");
+  }
   uint64_t bytes = *element_bytes;
   for (const int64_t size : entry.shape) {
     if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) {
@@ -161,7 +169,8 @@ Safetensors::Safetensors(const std::string& path) : file_(path) {
   file_.ReadAt(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
   if (header_bytes > kHeaderLimitBytes || header_bytes > file_.size_bytes() - kLengthBytes) {
     Fail(path, Concat("says that its header has ", header_bytes, " bytes, but the file has ",
-                      file_.size_bytes(), "; it is corrupt or no safetensors file"));
+                      file_.size_bytes(), " and a header at most ", kHeaderLimitBytes,
+                      "; it is corrupt or no safetensors file"));
   }
   std::string header(header_bytes, '\0');
   file_.ReadAt(kLengthBytes, std::as_writable_bytes(std::span(header)));
@@ -180,18 +189,28 @@ Safetensors::Safetensors(const std::string& path) : file_(path) {
   CheckCoverage(path, tensors_, data_bytes);
 }
 
-void Safetensors::Read(const std::string& name, std::span<float> out) const {
+const Safetensors::Entry& Safetensors::Find(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) FailTensor(path(), name, "is missing");
-  const Entry& entry = found->second;
-  const uint64_t offset_bytes = data_offset_bytes_ + entry.begin_bytes;
-  const uint64_t bytes = entry.end_bytes - entry.begin_bytes;
+  return found->second;
+}
+
+uint64_t Safetensors::OffsetBytes(const std::string& name) const {
+  return data_offset_bytes_ + Find(name).begin_bytes;
+}
+
+void Safetensors::Read(const std::string& name, uint64_t first_index, std::span<float> out) const {
+  const Entry& entry = Find(name);
   const bool wide = entry.dtype == "F32";
   if (!wide && entry.dtype != "F16" && entry.dtype != "BF16") {
     FailTensor(path(), name, "has type " + entry.dtype + "; F32, F16 and BF16 can be read");
   }
-  ZEROD_CHECK(bytes == out.size() * (wide ? 4 : 2), name, ": ", bytes, " bytes for ", out.size(),
-              " elements");
+  const uint64_t element_bytes = wide ? 4 : 2;
+  const uint64_t numel = (entry.end_bytes - entry.begin_bytes) / element_bytes;
+  ZEROD_CHECK(first_index <= numel && out.size() <= numel - first_index, name, ": ", out.size(),
+              " elements from ", first_index, " on of ", numel);
+  const uint64_t offset_bytes =
+      data_offset_bytes_ + entry.begin_bytes + first_index * element_bytes;
   if (wide) {
     file_.ReadAt(offset_bytes, std::as_writable_bytes(out));
   } else if (entry.dtype == "F16") {

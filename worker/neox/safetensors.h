@@ -12,7 +12,8 @@ namespace zerod::neox {
 
 /// A .safetensors file, open for reading. The layout is 8 bytes of header length, a JSON header,
 /// then the data of all tensors without gaps. The constructor checks the whole header, so that what
-/// tensors() says lies inside the file. Threads may read at the same time.
+/// tensors() says lies inside the file; a header of more than 8 MiB, far above any model's, is
+/// refused unread. Threads may read at the same time.
 /// Every failure throws Error(kDataLoss, kNotFound without the file) that names file and tensor.
 class Safetensors {
  public:
@@ -28,11 +29,16 @@ class Safetensors {
   const std::string& path() const { return file_.path(); }
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
 
-  /// Reads a tensor of type F32, F16 or BF16 as float32, row-major; `out` has one element for each
-  /// of the tensor's.
-  void Read(const std::string& name, std::span<float> out) const;
+  /// Where a tensor's data begins, from the start of the file.
+  uint64_t OffsetBytes(const std::string& name) const;
+
+  /// Reads out.size() elements of a tensor of type F32, F16 or BF16 as float32, row-major, from
+  /// `first_index` on.
+  void Read(const std::string& name, uint64_t first_index, std::span<float> out) const;
 
  private:
+  const Entry& Find(const std::string& name) const;
+
   InputFile file_;
   uint64_t data_offset_bytes_ = 0;
   std::map<std::string, Entry> tensors_;
