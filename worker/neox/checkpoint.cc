@@ -166,6 +166,11 @@ const std::string& Checkpoint::stored_name(const std::string& name) const {
   return Find(name).stored_name;
 }
 
+DType Checkpoint::stored_dtype(const std::string& name) const {
+  const Place& place = Find(name);
+  return StoredDType(place.file->tensors().at(place.stored_name).dtype);
+}
+
 FileRange Checkpoint::Locate(const std::string& name) const {
   const Place& place = Find(name);
   std::error_code failure;
@@ -175,7 +180,7 @@ FileRange Checkpoint::Locate(const std::string& name) const {
                 Concat("cannot find ", place.file->path(), " any more: ", failure.message()));
   }
   return {path.string(), static_cast<int64_t>(place.file->OffsetBytes(place.stored_name)),
-          StoredDType(place.file->tensors().at(place.stored_name).dtype)};
+          stored_dtype(name)};
 }
 
 void Checkpoint::Read(const std::string& name, uint64_t first_index, std::span<float> out) const {

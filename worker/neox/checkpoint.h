@@ -38,6 +38,8 @@ class Checkpoint {
   /// The name that the file has for a tensor: another one for the head only.
   const std::string& stored_name(const std::string& name) const;
 
+  DType stored_dtype(const std::string& name) const;
+
   /// Where a tensor's bytes lie. The path is absolute and free of symbolic links.
   FileRange Locate(const std::string& name) const;
 

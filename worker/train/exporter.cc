@@ -1,0 +1,176 @@
+#include "worker/train/exporter.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/isinf.h>
+
+#include "proto/contract/error.h"
+#include "worker/neox/config_text.h"
+#include "worker/neox/input_file.h"
+#include "worker/train/checkpoint_folder.h"
+
+namespace zerod::train {
+namespace {
+
+constexpr uint64_t kConfigLimitBytes = 4 << 20;
+constexpr int64_t kPartNumel = 1 << 20;  // converted and written at once
+constexpr const char* kEmbedding = "gpt_neox.embed_in.weight";
+constexpr const char* kHead = "embed_out.weight";
+
+at::ScalarType ScalarTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+  }
+  ZEROD_CHECK(false, "dtype ", static_cast<int>(dtype));
+}
+
+/// What becomes of the model's tensors: by their names, those of the files. A tied embedding may be
+/// stored twice.
+using Targets = std::multimap<std::string, neox::StoredTensor>;
+
+neox::StoredTensor TargetOf(const ExportOptions& options, const neox::Config& config,
+                            const TensorSpec& tensor, const std::string& published) {
+  neox::StoredTensor target{published, config.dtype, tensor.shape};
+  if (options.source != nullptr) {
+    target.name = options.source->stored_name(published);
+    target.dtype = options.source->stored_dtype(published);
+  }
+  target.dtype = options.dtype.value_or(target.dtype);
+  return target;
+}
+
+/// Also lists the stored tensors in the model's order.
+Targets MakeTargets(const ExportOptions& options, const neox::Config& config,
+                    const ShardedModel& model, std::vector<neox::StoredTensor>& order) {
+  const std::vector<std::string> names =
+      options.source != nullptr ? options.source->names() : std::vector<std::string>();
+  const bool stores_tied_head =
+      config.tie_word_embeddings && std::ranges::find(names, kHead) != names.end();
+  Targets targets;
+  for (size_t layer = 0; layer < model.layer_count(); ++layer) {
+    for (const TensorSpec& tensor : model.plan(layer).spec.tensors) {
+      order.push_back(TargetOf(options, config, tensor, tensor.name));
+      targets.emplace(tensor.name, order.back());
+      if (tensor.name != kEmbedding || !stores_tied_head) continue;
+      order.push_back(TargetOf(options, config, tensor, kHead));
+      targets.emplace(tensor.name, order.back());
+    }
+  }
+  return targets;
+}
+
+/// What rank 0 does.
+class Writing {
+ public:
+  Writing(const ExportOptions& options, const neox::Config& config, const ShardedModel& model) {
+    FolderContent content;
+    content.folder = options.folder;
+    content.config =
+        neox::ConfigText(neox::InputFile(options.config_path).ReadAll(kConfigLimitBytes),
+                         options.config_path, options.dtype);
+    content.max_file_bytes = options.max_file_bytes;
+    targets_ = MakeTargets(options, config, model, content.tensors);
+    folder_ = std::make_unique<CheckpointFolder>(content);
+  }
+
+  void Write(const LayerSpec& spec, const std::vector<at::Tensor>& values) {
+    ZEROD_CHECK(values.size() == spec.tensors.size(), "layer ", spec.name);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto [first, last] = targets_.equal_range(spec.tensors[i].name);
+      for (auto target = first; target != last; ++target) Write(target->second, values[i]);
+    }
+  }
+
+  void Publish() { folder_->Publish(); }
+
+ private:
+  void Write(const neox::StoredTensor& target, const at::Tensor& value) {
+    const at::Tensor flat = value.reshape({-1});
+    for (int64_t first = 0; first < flat.numel(); first += kPartNumel) {
+      const at::Tensor part = flat.narrow(0, first, std::min(kPartNumel, flat.numel() - first));
+      const at::Tensor stored = part.to(ScalarTypeOf(target.dtype)).contiguous();
+      if (target.dtype != DType::kFloat32) CheckRange(target, part, stored);
+      folder_->Write(target.name, static_cast<uint64_t>(first),
+                     {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
+    }
+  }
+
+  static void CheckRange(const neox::StoredTensor& target, const at::Tensor& part,
+                         const at::Tensor& stored) {
+    const at::Tensor lost = at::isinf(stored).logical_and_(at::isinf(part).logical_not_());
+    if (!lost.any().item<bool>()) return;
+    throw Error(ErrorCode::kFailedPrecondition,
+                Concat("tensor '", target.name, "' has the value ",
+                       part.masked_select(lost)[0].item<float>(), ", which ",
+                       DTypeName(target.dtype), " can't hold; export as float32 or bfloat16"));
+  }
+
+  Targets targets_;
+  std::unique_ptr<CheckpointFolder> folder_;
+};
+
+/// Lets rank 0 do something and all ranks know how it went. The first failure of rank 0 is thrown
+/// there as it is and on the others in short, with the operating system's reason.
+class Together {
+ public:
+  Together(const std::string& folder, ShardedModel& model) : folder_(folder), model_(model) {}
+
+  bool writes() const { return model_.session().info().rank == 0; }
+
+  void Do(const std::function<void()>& action) {
+    std::exception_ptr failure;
+    double reason = kFine;
+    try {
+      if (writes()) action();
+    } catch (const neox::WriteError& error) {
+      failure = std::current_exception();
+      reason = error.reason();
+    } catch (...) {
+      failure = std::current_exception();
+      reason = kOther;
+    }
+    const double sum = model_.Sum({reason})[0];
+    if (failure != nullptr) std::rethrow_exception(failure);
+    if (sum == kFine) return;
+    throw Error(sum == kOther ? ErrorCode::kAborted : ErrorCode::kInternal,
+                Concat("rank 0 could not export to ", folder_, ": ",
+                       sum == kOther ? "its message says why" : ErrnoText(static_cast<int>(sum))));
+  }
+
+ private:
+  static constexpr double kFine = 0;  // else errno values
+  static constexpr double kOther = -1;
+
+  const std::string& folder_;
+  ShardedModel& model_;
+};
+
+}  // namespace
+
+void Export(const ExportOptions& options, const neox::Config& config, ShardedModel& model) {
+  model.Seal();
+  Together together(options.folder, model);
+  std::unique_ptr<Writing> writing;
+  together.Do([&] { writing = std::make_unique<Writing>(options, config, model); });
+  for (size_t layer = 0; layer < model.layer_count(); ++layer) {
+    const LayerSpec& spec = model.plan(layer).spec;
+    if (spec.tensors.empty()) continue;
+    // Updates work on the masters; what is gathered may be rounded.
+    const std::vector<at::Tensor> values =
+        model.ReadLayer(layer, Content::kMaster, together.writes());
+    together.Do([&] { writing->Write(spec, values); });
+  }
+  together.Do([&] { writing->Publish(); });
+}
+
+}  // namespace zerod::train
