@@ -4,7 +4,6 @@
 #include <string>
 
 #include "proto/contract/error.h"
-#include "worker/neox/rotary.h"
 
 namespace zerod {
 namespace {
@@ -26,10 +25,10 @@ void AddNeox(ShardedSequential& model, const neox::Config& config,
     embedding = std::make_shared<neox::Embedding>(config);
     return Wrap(embedding, fill);
   });
-  const auto rotary = std::make_shared<neox::RotaryTable>(config);
+  const neox::LayerContext context = neox::MakeLayerContext(config, DType::kFloat32, nullptr);
   for (int64_t block = 0; block < config.num_hidden_layers; ++block) {
     model.AddLayer(Concat("layers.", block), [&] {
-      return Wrap(std::make_shared<neox::Block>(config, block, rotary), fill);
+      return Wrap(std::make_shared<neox::Block>(config, block, context), fill);
     });
   }
   LayerOptions head;

@@ -58,7 +58,7 @@ std::vector<double> ReferenceTest::TrainRank(const SessionOptions& options) cons
   const neox::Checkpoint weights(folder_ + "/model/model.safetensors", config_);
   AddNeox(model, config_, [&](neox::Layer& layer) { layer.Load(weights); });
   const neox::TokenSource source({.path = folder_ + "/tokens.bin",
-                                  .format = neox::TokenFormat::kUint16,
+                                  .token_bytes = 2,
                                   .vocab_size = config_.vocab_size,
                                   .seq = expected_["seq"]});
   const neox::BatchShape shape{

@@ -1,6 +1,7 @@
 #include "worker/neox/layers.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <ATen/ops/arange.h>
@@ -186,7 +187,7 @@ at::Tensor Block::Norm(const at::Tensor& rows, const Linear& norm) const {
 at::Tensor Block::Mix(const Heads& heads) const {
   at::Tensor key = heads.key;
   at::Tensor value = heads.value;
-  at::Tensor mask;
+  std::optional<at::Tensor> mask;
   const int64_t positions = heads.query.size(2);
   if (cache() != nullptr) {
     const int64_t past = cache()->length();
@@ -202,7 +203,7 @@ at::Tensor Block::Mix(const Heads& heads) const {
   }
   const double dropout = training() ? config_.attention_dropout : 0;
   return at::scaled_dot_product_attention(heads.query, key, value, mask, dropout,
-                                          /*is_causal=*/!mask.defined());
+                                          /*is_causal=*/!mask);
 }
 
 at::Tensor Block::Attention(const at::Tensor& normal, int64_t batch) {

@@ -7,7 +7,6 @@
 
 #include "proto/contract/error.h"
 #include "worker/neox/layers.h"
-#include "worker/neox/rotary.h"
 
 namespace zerod::train {
 namespace {
@@ -57,13 +56,13 @@ void BuildModel(const neox::Config& config, const neox::Checkpoint* weights,
   Builder builder(weights, options, model);
   const auto embedding =
       builder.Add(kEmbedding, [&] { return std::make_shared<neox::Embedding>(config); });
-  const auto rotary = std::make_shared<neox::RotaryTable>(config);
+  const neox::LayerContext context = neox::MakeLayerContext(config, DType::kFloat32, nullptr);
   LayerOptions block_options;
   block_options.checkpoint = options.checkpoint;
   for (int64_t block = 0; block < config.num_hidden_layers; ++block) {
     builder.Add(
         Concat("layers.", block),
-        [&] { return std::make_shared<neox::Block>(config, block, rotary); }, block_options);
+        [&] { return std::make_shared<neox::Block>(config, block, context); }, block_options);
   }
   const bool tied = config.tie_word_embeddings;
   LayerOptions head;

@@ -80,7 +80,7 @@ TEST(Checkpoint, ReadsEveryTensor) {
   const Checkpoint checkpoint(file.path(), Small());
   for (const TensorSpec& spec : ModelTensors(Small())) {
     std::vector<float> values(static_cast<size_t>(spec.numel()));
-    checkpoint.Read(spec.name, values);
+    checkpoint.Read(spec.name, 0, values);
     for (size_t k = 0; k < values.size(); ++k) {
       EXPECT_EQ(values[k], static_cast<float>(spec.name.size() + k)) << spec.name;
     }
@@ -92,7 +92,7 @@ TEST(Checkpoint, AcceptsTheOtherNameOfTheHead) {
   draft.Rename("embed_out.weight", "lm_head.weight");
   const ScratchFile file(draft.Content());
   std::vector<float> values(20);
-  Checkpoint(file.path(), Small()).Read("embed_out.weight", values);
+  Checkpoint(file.path(), Small()).Read("embed_out.weight", 0, values);
   EXPECT_EQ(values[19], 16 + 19);
 }
 

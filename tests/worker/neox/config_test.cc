@@ -56,7 +56,7 @@ TEST(Config, UnderstandsBothSpellings) {
     EXPECT_EQ(config.rotary_pct, 0.5);
     EXPECT_EQ(config.rotary_emb_base, 500);
     EXPECT_EQ(config.rotary_ndims(), 4);
-    EXPECT_EQ(config.dtype, StoredType::kFloat16);
+    EXPECT_EQ(config.dtype, DType::kFloat16);
   }
   both["rotary_pct"] = 0.25;
   EXPECT_THAT(ComplaintOf([&] { Parsed(both); }), HasSubstr("'rotary_pct' is 0.25"));
@@ -132,13 +132,13 @@ INSTANTIATE_TEST_SUITE_P(
                     BadConfig{"rotary_pct", "1.5", "between 0 and 1"},
                     BadConfig{"rotary_pct", "-0.1", "between 0 and 1"},
                     BadConfig{"rotary_emb_base", "0", "must be positive"},
-                    BadConfig{"rope_scaling", "{\"type\": \"linear\"}", "not supported"},
+                    BadConfig{"rope_scaling", "{\"type\": \"linear\"}", "supported are default"},
                     BadConfig{"rope_parameters", "{\"rope_type\": \"yarn\"}",
                               "supported are default"},
                     BadConfig{"rope_parameters", "{\"factor\": 2}", "not a key"},
                     BadConfig{"rope_parameters", "3", "must be an object"},
-                    BadConfig{"hidden_dropout", "0.1", "dropout is not supported"},
-                    BadConfig{"attention_dropout", "0.1", "dropout is not supported"},
+                    BadConfig{"hidden_dropout", "1", "below 1"},
+                    BadConfig{"attention_dropout", "-0.1", "at least 0"},
                     BadConfig{"layer_norm_eps", "0", "must be positive"},
                     BadConfig{"initializer_range", "-1", "must not be negative"},
                     BadConfig{"initializer_range", "true", "must be a number"},

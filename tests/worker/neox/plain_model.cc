@@ -2,15 +2,15 @@
 
 namespace zerod::neox {
 
-PlainModel::PlainModel(const Config& config) {
-  auto embedding = std::make_shared<Embedding>(config);
-  auto rotary = std::make_shared<RotaryTable>(config);
+PlainModel::PlainModel(const Config& config, DType dtype) {
+  const LayerContext context = MakeLayerContext(config, dtype, forward_);
+  auto embedding = std::make_shared<Embedding>(config, context);
   layers_.push_back(embedding);
   for (int64_t block = 0; block < config.num_hidden_layers; ++block) {
-    layers_.push_back(std::make_shared<Block>(config, block, rotary));
+    layers_.push_back(std::make_shared<Block>(config, block, context));
   }
   layers_.push_back(std::make_shared<Head>(
-      config, config.tie_word_embeddings ? embedding->weight() : at::Tensor()));
+      config, config.tie_word_embeddings ? embedding->weight() : at::Tensor(), context));
 }
 
 void PlainModel::Initialize(uint64_t seed) {

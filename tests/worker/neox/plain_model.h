@@ -12,7 +12,7 @@ namespace zerod::neox {
 /// A whole model in one process without any sharding: what everything else is compared with.
 class PlainModel {
  public:
-  explicit PlainModel(const Config& config);
+  explicit PlainModel(const Config& config, DType dtype = DType::kFloat32);
 
   void Initialize(uint64_t seed);
   void Load(const Checkpoint& checkpoint);
@@ -26,7 +26,11 @@ class PlainModel {
 
   const std::vector<std::shared_ptr<Layer>>& layers() const { return layers_; }
 
+  /// The one that all layers share.
+  ForwardContext& forward() { return *forward_; }
+
  private:
+  const std::shared_ptr<ForwardContext> forward_ = std::make_shared<ForwardContext>();
   std::vector<std::shared_ptr<Layer>> layers_;
 };
 

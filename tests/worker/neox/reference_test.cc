@@ -24,9 +24,9 @@ class Reference : public testing::TestWithParam<std::string> {
     at::set_num_threads(1);
     std::ifstream file(folder_ + "/reference.json");
     expected_ = json::parse(file);
-    model_.Load(Checkpoint(folder_ + "/model/model.safetensors", config_));
+    model_.Load(Checkpoint(folder_ + "/model", config_));
     source_.emplace(DataOptions{.path = folder_ + "/tokens.bin",
-                                .format = TokenFormat::kUint16,
+                                .token_bytes = 2,
                                 .vocab_size = config_.vocab_size,
                                 .seq = expected_["seq"]});
   }
@@ -107,7 +107,9 @@ TEST_P(Reference, TrainingAgrees) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, Reference,
-                         testing::Values("parallel", "sequential", "tied_float16", "bfloat16_fast"),
+                         testing::Values("parallel", "sequential", "tied_float16", "bfloat16_fast",
+                                         "tied_bfloat16_quick", "float16_relu", "silu_wide",
+                                         "tied_tanh"),
                          [](const auto& folder) { return folder.param; });
 
 }  // namespace

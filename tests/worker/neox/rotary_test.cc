@@ -46,7 +46,7 @@ class Rotary : public testing::TestWithParam<std::pair<int64_t, double>> {};
 
 TEST_P(Rotary, AgreesWithPlainOperatorsInBothDirections) {
   RotaryTable table(WithFraction(GetParam().first, GetParam().second));
-  const RotaryTable::Angles angles = table.First(kPositions);
+  const RotaryTable::Angles angles = table.Range(0, kPositions);
   const at::Tensor source = at::randn({kBatch, kPositions, kHeads * 3 * GetParam().first});
   const at::Tensor plain_input = source.clone().requires_grad_();
   const at::Tensor input = source.clone().requires_grad_();
@@ -66,7 +66,7 @@ TEST_P(Rotary, TreatsAMissingGradientAsZero) {
   RotaryTable table(WithFraction(GetParam().first, GetParam().second));
   const at::Tensor input =
       at::randn({kBatch, kPositions, kHeads * 3 * GetParam().first}).requires_grad_();
-  SplitAndRotate(input * 1, kHeads, table.First(kPositions)).value.sum().backward();
+  SplitAndRotate(input * 1, kHeads, table.Range(0, kPositions)).value.sum().backward();
   const auto parts = input.grad().view({kBatch, kPositions, kHeads, 3, -1}).unbind(3);
   EXPECT_TRUE(parts[0].equal(at::zeros_like(parts[0])));
   EXPECT_TRUE(parts[1].equal(at::zeros_like(parts[1])));
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Heads, Rotary,
 TEST(RotaryTable, HasTheAnglesOfTheFormulaAtAnyLength) {
   RotaryTable table(WithFraction(12, 0.25));  // 3 dimensions: 2 pairs, exponents 0 and 2/3
   for (const int64_t positions : {3, 40, 7}) {
-    const RotaryTable::Angles angles = table.First(positions);
+    const RotaryTable::Angles angles = table.Range(0, positions);
     ASSERT_EQ(angles.cosine.sizes(), (std::vector<int64_t>{positions, 2}));
     for (int64_t t = 0; t < positions; ++t) {
       for (int64_t pair = 0; pair < 2; ++pair) {

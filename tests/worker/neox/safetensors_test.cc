@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/worker/neox/scratch_file.h"
@@ -25,7 +26,7 @@ std::string Bytes(const std::vector<T>& values) {
 std::vector<float> ReadFrom(const std::string& header, const std::string& data, size_t numel) {
   const ScratchFile file(SafetensorsContent(header, data));
   std::vector<float> out(numel);
-  Safetensors(file.path()).Read("w", out);
+  Safetensors(file.path()).Read("w", 0, out);
   return out;
 }
 
@@ -117,6 +118,21 @@ INSTANTIATE_TEST_SUITE_P(
                   "'w' has a gap"},
         BadHeader{"Rest", R"({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
                   "4 bytes after the last tensor"},
+        BadHeader{"HugeSize", R"({"w": {"dtype": "F32", "data_offsets": [0, 8],
+                                        "shape": [99999999999999999999999]}})",
+                  "isn't made of sizes"},
+        BadHeader{"HugeOffset", R"({"w": {"dtype": "F32", "shape": [2],
+                                          "data_offsets": [0, 1e300]}})",
+                  "aren't positions"},
+        BadHeader{"NegativeOffset", R"({"w": {"dtype": "F32", "shape": [2],
+                                              "data_offsets": [-8, 0]}})",
+                  "aren't positions"},
+        BadHeader{"ManyDimensions", R"({"w": {"dtype": "F32", "shape": [1,1,1,1,1,1,1,1,2],
+                                              "data_offsets": [0, 8]}})",
+                  "wrong kind"},
+        BadHeader{"NotUtf8", "{\"\xff\": {\"dtype\": \"F32\"}}", "not valid JSON"},
+        BadHeader{"ZeroByteCut", "{\"w\": \"", "not valid JSON"},
+        BadHeader{"TwoObjects", "{}{}", "not valid JSON"},
         BadHeader{"Metadata", R"({"__metadata__": {"format": 3}})", "not a map of strings"}),
     [](const auto& bad) { return bad.param.name; });
 
@@ -127,6 +143,38 @@ TEST(Safetensors, RefusesHeaderLengthsThatDontFit) {
     const ScratchFile file(content);
     EXPECT_THAT(ComplaintOf([&] { const Safetensors opened(file.path()); }),
                 HasSubstr(file.path()));
+  }
+}
+
+/// Peak of this process's resident memory.
+int64_t PeakBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+TEST(Safetensors, RefusesMonstrousHeadersWithLittleMemory) {
+  const std::string names(7 << 20, 'a');
+  std::string numbers = R"({"w": [0)";
+  while (numbers.size() < (7 << 20)) numbers += ",0";
+  struct Monster {
+    std::string header;
+    const char* complaint;
+  };
+  const std::vector<Monster> monsters = {
+      {std::string(7 << 20, '['), "nested too deeply"},
+      {R"({"w": )" + std::string(7 << 20, '['), "nested too deeply"},
+      {numbers, "too many values"},
+      {"{\"" + names + "\": 1}", "a tensor name of 7340032 bytes"},
+      {"{\"" + names, "not valid JSON"},
+      {"{" + std::string(9 << 20, ' ') + "}", "a header at most 8388608"}};
+  for (const Monster& monster : monsters) {
+    const ScratchFile file(SafetensorsContent(monster.header, ""));
+    const int64_t before = PeakBytes();
+    const std::string complaint = ComplaintOf([&] { const Safetensors opened(file.path()); });
+    EXPECT_THAT(complaint, HasSubstr(monster.complaint));
+    EXPECT_LT(complaint.size(), 500U);
+    EXPECT_LT(PeakBytes() - before, 80 << 20) << monster.complaint;
   }
 }
 
@@ -144,7 +192,7 @@ TEST(Safetensors, NoticesAFileThatShrinksWhileOpen) {
   const Safetensors opened(file.path());
   ASSERT_EQ(truncate(file.path().c_str(), 70), 0);
   std::vector<float> out(2);
-  EXPECT_THAT(ComplaintOf([&] { opened.Read("w", out); }), HasSubstr("truncated"));
+  EXPECT_THAT(ComplaintOf([&] { opened.Read("w", 0, out); }), HasSubstr("truncated"));
 }
 
 }  // namespace
