@@ -84,6 +84,17 @@ bool HasLayer(OperationKind kind) {
          kind != OperationKind::kScalar && kind != OperationKind::kRegister;
 }
 
+FileRange RangeFrom(const v1::FileRange& message) {
+  const std::string& path = message.path();
+  Require(path.size() <= kFilePathBytesMax, "an import from a path of ", path.size(),
+          " bytes; at most ", kFilePathBytesMax, " are possible");
+  Require(path.find('\0') == std::string::npos, "an import from a path with a zero byte");
+  Require(path.starts_with('/'), "an import from '", path, "', which is no absolute path");
+  Require(message.offset_bytes() >= 0, "an import from byte ", message.offset_bytes(), " of ",
+          path);
+  return {path, message.offset_bytes(), DTypeOf(message.dtype())};
+}
+
 /// The fields that only some kinds have.
 void ArgumentsFrom(const v1::Operation& message, Operation& operation) {
   switch (operation.kind) {
@@ -107,9 +118,16 @@ void ArgumentsFrom(const v1::Operation& message, Operation& operation) {
     case OperationKind::kWrite:
     case OperationKind::kRead:
       Require(message.source_rank() >= 0, "source rank ", message.source_rank());
-      operation.content = EnumOf(message.content(), Content::kExpAvgSq, "content");
+      operation.content = EnumOf(message.content(), kContentMax, "content");
       operation.source_rank = message.source_rank();
       operation.wants_data = message.wants_data();
+      break;
+    case OperationKind::kImport:
+      Require(message.import_from_size() <= kTensorsMax, "an import of ",
+              message.import_from_size(), " tensors; at most ", kTensorsMax, " are possible");
+      for (const v1::FileRange& range : message.import_from()) {
+        operation.import_from.push_back(RangeFrom(range));
+      }
       break;
     case OperationKind::kSeal:
     case OperationKind::kGather:
@@ -220,6 +238,14 @@ void ToMessage(const Operation& operation, v1::Operation& message) {
       message.set_source_rank(operation.source_rank);
       message.set_wants_data(operation.wants_data);
       break;
+    case OperationKind::kImport:
+      for (const FileRange& range : operation.import_from) {
+        v1::FileRange& added = *message.add_import_from();
+        added.set_path(range.path);
+        added.set_offset_bytes(range.offset_bytes);
+        added.set_dtype(static_cast<uint32_t>(range.dtype));
+      }
+      break;
     case OperationKind::kSeal:
     case OperationKind::kGather:
     case OperationKind::kRelease:
@@ -230,7 +256,7 @@ void ToMessage(const Operation& operation, v1::Operation& message) {
 Operation FromMessage(const v1::Operation& message) {
   Operation operation;
   operation.ticket = message.ticket();
-  operation.kind = EnumOf(message.kind(), OperationKind::kRead, "operation");
+  operation.kind = EnumOf(message.kind(), kOperationKindMax, "operation");
   operation.layer = message.layer();
   operation.version = message.version();
   const char* const name = OperationKindName(operation.kind);

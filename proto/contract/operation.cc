@@ -81,6 +81,8 @@ const char* OperationKindName(OperationKind kind) {
       return "write";
     case OperationKind::kRead:
       return "read";
+    case OperationKind::kImport:
+      return "import";
   }
   return "unknown";
 }
@@ -100,6 +102,7 @@ Queue QueueOf(OperationKind kind) {
     case OperationKind::kSeal:
     case OperationKind::kWrite:
     case OperationKind::kRead:
+    case OperationKind::kImport:
       return Queue::kData;
   }
   ZEROD_CHECK(false, "operation kind ", static_cast<int>(kind));
@@ -141,6 +144,14 @@ Fingerprint FingerprintOf(const Operation& operation) {
     case OperationKind::kRead:
       hasher.Add(static_cast<uint64_t>(operation.content));
       hasher.Add(static_cast<uint64_t>(operation.source_rank));
+      break;
+    case OperationKind::kImport:
+      hasher.Add(static_cast<uint64_t>(operation.import_from.size()));
+      for (const FileRange& range : operation.import_from) {
+        hasher.Add(std::string_view(range.path));
+        hasher.Add(static_cast<uint64_t>(range.offset_bytes));
+        hasher.Add(static_cast<uint64_t>(range.dtype));
+      }
       break;
     default:
       break;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/contract/file_range.h"
 #include "proto/contract/plan.h"
 
 namespace zerod {
@@ -22,7 +23,10 @@ enum class OperationKind : uint8_t {
   kScalar = 7,    ///< sum of a few float64 over all ranks
   kWrite = 8,     ///< scatter a layer from one rank's staging buffer
   kRead = 9,      ///< gather a layer, or its gradients or moments, into staging buffers
+  kImport = 10,   ///< fill a layer of a new job from files, before kSeal
 };
+/// The last of them.
+inline constexpr OperationKind kOperationKindMax = OperationKind::kImport;
 const char* OperationKindName(OperationKind kind);
 
 /// Completion counters of the control page, one per queue. Within a queue tickets complete in
@@ -30,8 +34,9 @@ const char* OperationKindName(OperationKind kind);
 enum class Queue : uint8_t { kGather = 0, kReduce = 1, kStep = 2, kScalar = 3, kData = 4 };
 inline constexpr int kQueueCount = 5;
 
-/// The queue in which an operation completes; kSeal, kWrite and kRead complete in kData. kRelease
-/// completes with the gathers after it, kRegister by the plan that answers it; both set no counter.
+/// The queue in which an operation completes; kSeal, kWrite, kRead and kImport complete in kData.
+/// kRelease completes with the gathers after it, kRegister by the plan that answers it; both set no
+/// counter.
 Queue QueueOf(OperationKind kind);
 
 enum class OptimizerKind : uint8_t { kAdamW = 1, kSgd = 2 };
@@ -50,8 +55,17 @@ struct StepArguments {
   bool operator==(const StepArguments&) const = default;
 };
 
-/// What kRead and kWrite move.
-enum class Content : uint8_t { kParameter = 1, kGradient = 2, kExpAvg = 3, kExpAvgSq = 4 };
+/// What kRead and kWrite move. In a staging buffer parameters have the dtype of their chunk,
+/// everything else is float32.
+enum class Content : uint8_t {
+  kParameter = 1,
+  kGradient = 2,
+  kExpAvg = 3,
+  kExpAvgSq = 4,
+  kMaster = 5,  ///< the value that updates work on: the parameter itself where there is no master
+};
+/// The last of them.
+inline constexpr Content kContentMax = Content::kMaster;
 
 /// One submitted operation. Which fields count depends on the kind.
 struct Operation {
@@ -64,10 +78,11 @@ struct Operation {
   StepArguments step;              ///< kStep
   std::vector<double> values;      ///< kStep: summed over ranks (e.g. loss); kScalar: the addends
   Content content = Content::kParameter;  ///< kRead, kWrite
-  int32_t source_rank = 0;    ///< kWrite: the rank whose staging buffer holds the values
-  bool wants_data = false;    ///< kRead: whether this rank's staging buffer is filled
-  LayerSpec layer_spec;       ///< kRegister
-  std::string private_state;  ///< kStep: at most kPrivateStateBytesMax, kept with the job
+  int32_t source_rank = 0;             ///< kWrite: the rank whose staging buffer holds the values
+  bool wants_data = false;             ///< kRead: whether this rank's staging buffer is filled
+  LayerSpec layer_spec;                ///< kRegister
+  std::string private_state;           ///< kStep: at most kPrivateStateBytesMax, kept with the job
+  std::vector<FileRange> import_from;  ///< kImport: one per tensor of the layer (spec order)
 };
 
 inline constexpr int64_t kPrivateStateBytesMax = 16 << 20;

@@ -116,7 +116,7 @@ void Fill(const Progress& progress, v1::PeerMessage& message) {
 Progress From(const v1::Progress& message) {
   Progress progress;
   for (const v1::Fingerprint& item : message.fingerprints()) {
-    Require(1 <= item.kind() && item.kind() <= static_cast<uint32_t>(OperationKind::kRead),
+    Require(1 <= item.kind() && item.kind() <= static_cast<uint32_t>(kOperationKindMax),
             "unknown operation kind ", item.kind(), " of ticket ", item.ticket());
     Require(-1 <= item.layer() && item.layer() < kLayersMax, "layer ", item.layer(), " of ticket ",
             item.ticket());

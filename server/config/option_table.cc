@@ -62,6 +62,15 @@ void AppendDeadlines(std::vector<OptionEntry>& table) {
                            &EngineOptions::join_deadline));
 }
 
+void AppendImport(std::vector<OptionEntry>& table) {
+  table.push_back({"model-root", "DIR,...",
+                   "Absolute folders from which workers may have weights imported; "
+                   "empty: nothing is imported",
+                   "", true, [](const std::string& text, ServerOptions& options) {
+                     options.engine.model_roots = ReadFolderList(text);
+                   }});
+}
+
 void AppendTuning(std::vector<OptionEntry>& table) {
   table.push_back({"cache-bytes", "BYTES",
                    "Bound on released, still resident layers of other "
@@ -86,6 +95,7 @@ std::vector<OptionEntry> OptionTable(const std::string& default_socket_path) {
   std::vector<OptionEntry> table;
   AppendPlacement(table, default_socket_path);
   AppendDeadlines(table);
+  AppendImport(table);
   AppendTuning(table);
   AppendFailpointOption(table);
   return table;

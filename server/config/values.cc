@@ -90,6 +90,14 @@ std::vector<std::string> ReadAddressList(const std::string& text) {
   return addresses;
 }
 
+std::vector<std::string> ReadFolderList(const std::string& text) {
+  std::vector<std::string> folders = SplitTrimmed(text, ',');
+  for (const std::string& folder : folders) {
+    if (!folder.starts_with('/')) Refuse("absolute folders, e.g. /models,/data/models");
+  }
+  return folders;
+}
+
 std::string ReadWord(const std::string& text, const std::vector<std::string>& words) {
   if (std::find(words.begin(), words.end(), text) != words.end()) return text;
   std::string allowed = "one of";

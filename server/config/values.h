@@ -23,6 +23,9 @@ std::string ReadAddress(const std::string& text, int lowest_port);
 /// Comma-separated addresses, spaces around them ignored; empty text: none.
 std::vector<std::string> ReadAddressList(const std::string& text);
 
+/// Comma-separated absolute folders, spaces around them ignored; empty text: none.
+std::vector<std::string> ReadFolderList(const std::string& text);
+
 /// One of the given words.
 std::string ReadWord(const std::string& text, const std::vector<std::string>& words);
 

@@ -1,6 +1,7 @@
 // Engine: what zeroctl shows.
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "proto/contract/error.h"
@@ -31,6 +32,7 @@ int64_t TensorsNumel(const LayerPlan& plan, bool trainable_only) {
 
 ShardReport ReportOf(const LayerStore& layer, int chunk, int rank) {
   const ChunkPlan& plan = layer.plan().chunks[chunk];
+  const int64_t parts = plan.dtype == DType::kFloat32 ? 3 : 4;  // with a master
   ShardReport report;
   report.layer = layer.index();
   report.layer_name = layer.name();
@@ -40,7 +42,7 @@ ShardReport ReportOf(const LayerStore& layer, int chunk, int rank) {
   report.rank = rank;
   report.numel = plan.shard_numel;
   report.parameter_bytes = plan.shard_numel * SizeOf(plan.dtype);
-  report.state_bytes = plan.trainable ? plan.shard_numel * 3 * int64_t{sizeof(float)} : 0;
+  report.state_bytes = plan.trainable ? plan.shard_numel * parts * int64_t{sizeof(float)} : 0;
   report.version = layer.version;
   return report;
 }
@@ -230,10 +232,14 @@ std::vector<MemoryReport> Engine::Impl::Memory(const std::string& job_id) const 
   const PredictedBytes rank = PredictBytes(plans, attached ? group_->gradient_slots() : 0);
   const int64_t ranks = job.placement().topology.LocalRanks();
   const int64_t parameters = rank.parameters * ranks;
+  // They lie side by side, so all are resident alike.
+  const int64_t states = rank.gradients + rank.optimizer_state;
+  const int64_t accumulators_resident =
+      states == 0 ? 0 : std::lround(static_cast<double>(states_resident) / states * rank.gradients);
   const int64_t gathered = attached ? group_->resident_bytes() : 0;
   return {{"parameters", parameters, std::min(parameters, regions_resident)},
-          {"gradients", rank.gradients * ranks, states_resident / 3},
-          {"optimizer", rank.optimizer_state * ranks, states_resident / 3 * 2},
+          {"gradients", rank.gradients * ranks, accumulators_resident},
+          {"optimizer", rank.optimizer_state * ranks, states_resident - accumulators_resident},
           {"slots", rank.slots * ranks, slots_resident},
           {"gathered", gathered, std::max<int64_t>(0, regions_resident - parameters)},
           {"staging", stages, stages}};

@@ -159,6 +159,9 @@ std::optional<Error> Group::FindFault(const Member& member, const Operation& ope
         return fault(Concat("no staging buffer for layer ", operation.layer));
       }
       return FindLayerFault(member, operation);
+    case OperationKind::kImport:
+      if (job_.sealed) return fault("only a new job imports its values; drop the old one first");
+      return FindLayerFault(member, operation);
     case OperationKind::kRead:
       if (operation.wants_data && member.stage_layer != operation.layer) {
         return fault(Concat("no staging buffer for layer ", operation.layer));
@@ -199,6 +202,12 @@ std::optional<Error> Group::FindLayerFault(const Member& member, const Operation
       break;
     case OperationKind::kWrite:
       if (leased) return fault(Concat("layer '", layer.name(), "' is leased; release it first"));
+      break;
+    case OperationKind::kImport:
+      if (operation.import_from.size() != layer.plan().tensors.size()) {
+        return fault(Concat(operation.import_from.size(), " places in files for ",
+                            layer.plan().tensors.size(), " tensors of layer '", layer.name(), "'"));
+      }
       break;
     case OperationKind::kReduce:
       if (!layer.HasTrainable()) return fault(Concat("layer '", layer.name(), "' is frozen"));
@@ -334,6 +343,7 @@ bool Group::Dispatched::IsForNodeLane() const {
     case OperationKind::kRelease:
     case OperationKind::kRead:
     case OperationKind::kWrite:
+    case OperationKind::kImport:
       return true;
     case OperationKind::kStep:
       return !on_node_lane;
@@ -384,6 +394,7 @@ void Group::Run(Dispatched operation) {
       break;
     case OperationKind::kWrite:
     case OperationKind::kRead:
+    case OperationKind::kImport:
       PostData(std::move(operation));
       break;
     case OperationKind::kStep:

@@ -1,4 +1,4 @@
-// Group: what moves parameters: gathers, releases, residency, reads, writes, seal.
+// Group: what moves parameters: gathers, releases, residency, reads, writes, imports, seal.
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +10,7 @@
 #include "proto/contract/error.h"
 #include "server/engine/group.h"
 #include "server/engine/group_guard.h"
+#include "server/engine/import_work.h"
 
 namespace zerod {
 namespace {
@@ -201,6 +202,10 @@ void Group::PostData(Dispatched operation) {
 void Group::DataOnNodeLane(const Dispatched& operation) {
   const Operation& first = operation.first();
   LayerStore& layer = job_.layer(first.layer);
+  if (first.kind == OperationKind::kImport) {
+    ImportShards({topology_, options_.model_roots, first.import_from, cancelled_}, layer);
+    return;
+  }
   auto bytes_of = [](const SharedMemory& memory) {
     return std::span<std::byte>(memory.data(), memory.size_bytes());
   };

@@ -44,71 +44,100 @@ int64_t LayerExchange::Gather(const LayerStore& layer, uint64_t ticket) const {
 
 void LayerExchange::Write(const LayerStore& layer, uint64_t ticket, int source_rank,
                           std::span<std::byte> stage) const {
+  for (size_t i = 0; i < layer.plan().chunks.size(); ++i) {
+    const int chunk = static_cast<int>(i);
+    const ChunkPlan& plan = layer.plan().chunks[i];
+    std::span<std::byte> full;
+    if (!stage.empty()) {
+      full = stage.subspan(plan.stage_offset_bytes, plan.padded_numel * sizeof(float));
+      ZeroGaps(layer.plan(), chunk, full, sizeof(float));
+    }
+    WriteChunk(layer, ticket, chunk, topology_.NodeOf(source_rank), full);
+  }
+}
+
+void LayerExchange::WriteChunk(const LayerStore& layer, uint64_t ticket, int chunk, int source_node,
+                               std::span<std::byte> full) const {
+  const ChunkPlan& plan = layer.plan().chunks[chunk];
+  const size_t shard_numel = plan.shard_numel;
+  const bool has_master = plan.trainable || plan.dtype == DType::kFloat32;
   std::vector<SendSegment> sends;
   std::vector<ReceiveSegment> receives;
-  const int source_node = topology_.NodeOf(source_rank);
-  const int own = topology_.node;
-  for (size_t chunk = 0; chunk < layer.plan().chunks.size(); ++chunk) {
-    const ChunkPlan& plan = layer.plan().chunks[chunk];
-    const size_t shard_bytes = plan.shard_numel * SizeOf(plan.dtype);
-    if (own != source_node) {
-      receives.push_back(
-          {source_node,
-           Tag(OperationKind::kWrite, ticket, layer.index(), chunk, topology_.FirstRank(own)),
-           layer.ShardBytes(chunk, topology_.FirstRank(own), topology_.LocalRanks())});
-      continue;
-    }
-    const std::span<std::byte> full = stage.subspan(plan.stage_offset_bytes, plan.RegionBytes());
-    ZeroGaps(layer.plan(), static_cast<int>(chunk), full, SizeOf(plan.dtype));
-    for (int node = 0; node < topology_.NodeCount(); ++node) {
-      const int first = topology_.FirstRank(node);
+  std::vector<std::span<const float>> values;  // by local rank
+  std::vector<std::vector<float>> spare(topology_.LocalRanks());
+  for (int rank = 0; rank < topology_.World(); ++rank) {
+    const SegmentTag tag = Tag(OperationKind::kWrite, ticket, layer.index(), chunk, rank);
+    const int node = topology_.NodeOf(rank);
+    if (topology_.node == source_node) {
       const std::span<std::byte> part =
-          full.subspan(first * shard_bytes, topology_.Ranks(node) * shard_bytes);
-      if (node == own) {
-        std::memcpy(layer.ShardBytes(chunk, first, topology_.Ranks(node)).data(), part.data(),
-                    part.size());
+          full.subspan(rank * shard_numel * sizeof(float), shard_numel * sizeof(float));
+      if (node == source_node) {
+        values.emplace_back(reinterpret_cast<const float*>(part.data()), shard_numel);
       } else {
-        sends.push_back(
-            {node, Tag(OperationKind::kWrite, ticket, layer.index(), chunk, first), part});
+        sends.push_back({node, tag, part});
       }
+    } else if (node == topology_.node) {
+      const size_t local = values.size();
+      if (!has_master) spare[local].resize(shard_numel);
+      const std::span<float> target =
+          has_master ? layer.Master(chunk, static_cast<int>(local)) : std::span(spare[local]);
+      receives.push_back({source_node, tag, std::as_writable_bytes(target)});
+      values.emplace_back(target);
     }
   }
   if (communicator_ != nullptr) communicator_->Exchange(sends, receives, kNoTimeout);
+  for (size_t local = 0; local < values.size(); ++local) {
+    layer.SetValues(chunk, static_cast<int>(local), values[local]);
+  }
 }
 
 void LayerExchange::Read(const LayerStore& layer, uint64_t ticket, Content content,
                          const std::vector<std::span<std::byte>>& stages) const {
-  const int own = topology_.node;
-  for (size_t chunk = 0; chunk < layer.plan().chunks.size(); ++chunk) {
-    const ChunkPlan& plan = layer.plan().chunks[chunk];
-    if (content != Content::kParameter && !plan.trainable) continue;
-    std::vector<float> full(plan.padded_numel);
-    for (int local = 0; local < topology_.LocalRanks(); ++local) {
-      const bool empty = content == Content::kGradient && !layer.accumulated;
-      if (empty) continue;
-      const std::span<float> shard = layer.Values(content, static_cast<int>(chunk), local);
-      std::memcpy(full.data() + (topology_.FirstRank(own) + local) * plan.shard_numel, shard.data(),
-                  shard.size_bytes());
-    }
-    std::vector<SendSegment> sends;
-    std::vector<ReceiveSegment> receives;
-    auto part = [&](int node) {
-      return std::as_writable_bytes(std::span(full).subspan(
-          topology_.FirstRank(node) * plan.shard_numel, topology_.Ranks(node) * plan.shard_numel));
+  for (size_t i = 0; i < layer.plan().chunks.size(); ++i) {
+    const int chunk = static_cast<int>(i);
+    if (!layer.Has(content, chunk)) continue;
+    const ChunkPlan& plan = layer.plan().chunks[i];
+    const int64_t element_bytes =
+        content == Content::kParameter ? SizeOf(plan.dtype) : SizeOf(DType::kFloat32);
+    const size_t full_bytes = plan.padded_numel * element_bytes;
+    auto part = [&](size_t stage) {
+      return stages[stage].subspan(plan.stage_offset_bytes, full_bytes);
     };
-    for (int node = 0; node < topology_.NodeCount(); ++node) {
-      if (node == own) continue;
-      auto tag = [&](int from) {
-        return Tag(OperationKind::kRead, ticket, layer.index(), chunk, topology_.FirstRank(from));
-      };
-      sends.push_back({node, tag(own), part(own)});
-      receives.push_back({node, tag(node), part(node)});
-    }
-    if (communicator_ != nullptr) communicator_->Exchange(sends, receives, kNoTimeout);
-    for (const std::span<std::byte>& stage : stages) {
-      std::memcpy(stage.data() + plan.stage_offset_bytes, full.data(), full.size() * sizeof(float));
+    // The other nodes send whether this one wants it or not.
+    std::vector<std::byte> unwanted;
+    if (stages.empty() && communicator_ != nullptr) unwanted.resize(full_bytes);
+    ReadChunk(layer, Tag(OperationKind::kRead, ticket, layer.index(), chunk, 0), content,
+              stages.empty() ? std::span(unwanted) : part(0));
+    for (size_t stage = 1; stage < stages.size(); ++stage) {
+      std::memcpy(part(stage).data(), part(0).data(), full_bytes);
     }
   }
+}
+
+void LayerExchange::ReadChunk(const LayerStore& layer, const SegmentTag& tag, Content content,
+                              std::span<std::byte> full) const {
+  if (full.empty()) return;
+  const int first = topology_.FirstRank(topology_.node);
+  const size_t shard_bytes = full.size() / topology_.World();
+  std::vector<SendSegment> sends;
+  std::vector<ReceiveSegment> receives;
+  std::vector<std::vector<float>> spare(topology_.LocalRanks());
+  for (int rank = 0; rank < topology_.World(); ++rank) {
+    SegmentTag tag_of_rank = tag;
+    tag_of_rank.rank = static_cast<uint16_t>(rank);
+    const std::span<std::byte> target = full.subspan(rank * shard_bytes, shard_bytes);
+    if (!topology_.IsLocal(rank)) {
+      receives.push_back({topology_.NodeOf(rank), tag_of_rank, target});
+      continue;
+    }
+    const std::span<const std::byte> own =
+        layer.Values(content, tag.chunk, rank - first, spare[rank - first]);
+    std::memcpy(target.data(), own.data(), own.size());
+    for (int node = 0; node < topology_.NodeCount(); ++node) {
+      if (node != topology_.node) sends.push_back({node, tag_of_rank, own});
+    }
+  }
+  if (communicator_ != nullptr) communicator_->Exchange(sends, receives, kNoTimeout);
 }
 
 }  // namespace zerod

@@ -21,8 +21,8 @@ class LayerExchange {
   /// Sends this node's shards to all nodes and receives theirs in place. Returns the bytes sent.
   int64_t Gather(const LayerStore& layer, uint64_t ticket) const;
 
-  /// Scatters parameters from the staging buffer of `source_rank` (`stage` on its node, empty
-  /// elsewhere) into all shards. Gaps between tensors become zero.
+  /// Scatters float32 values from the staging buffer of `source_rank` (`stage` on its node, empty
+  /// elsewhere) into all shards: masters and parameters. Gaps between tensors become zero.
   void Write(const LayerStore& layer, uint64_t ticket, int source_rank,
              std::span<std::byte> stage) const;
 
@@ -32,6 +32,11 @@ class LayerExchange {
             const std::vector<std::span<std::byte>>& stages) const;
 
  private:
+  void WriteChunk(const LayerStore& layer, uint64_t ticket, int chunk, int source_node,
+                  std::span<std::byte> full) const;
+  void ReadChunk(const LayerStore& layer, const SegmentTag& tag, Content content,
+                 std::span<std::byte> full) const;
+
   const Topology& topology_;
   Communicator* communicator_;
 };

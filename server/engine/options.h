@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace zerod {
 
@@ -25,6 +26,8 @@ struct EngineOptions {
   std::chrono::milliseconds late_warning{5'000};     ///< a rank this late is reported
   std::chrono::milliseconds late_deadline{120'000};  ///< a rank this late ends the epoch
   std::chrono::milliseconds join_deadline{120'000};  ///< until all ranks are attached
+  /// Absolute folders from which workers may have weights imported; none: nothing is read.
+  std::vector<std::string> model_roots;
   Failpoints failpoints;
 
   // Performance

@@ -135,20 +135,21 @@ void UpdateBlock(const ShardContext& context, const LayerStore& layer, const Upd
   const TensorSpec& spec = layer.plan().spec.tensors[block.tensor];
   const double learning_rate = step.learning_rate * static_cast<double>(spec.lr_scale);
   const double weight_decay = spec.decay ? step.weight_decay : 0.0;
-  auto part = [&](std::span<float> shard) {
-    return shard.subspan(block.shard_begin_numel, block.numel);
-  };
-  const std::span<float> parameter = part(layer.Parameters(chunk, context.local_rank));
+  auto part = [&](auto shard) { return shard.subspan(block.shard_begin_numel, block.numel); };
+  const std::span<float> master = part(layer.Master(chunk, context.local_rank));
   const std::span<const float> gradient = part(layer.Accumulator(chunk, context.local_rank));
+  std::span<uint16_t> bf16;
+  if (spec.dtype == DType::kBFloat16) bf16 = part(layer.Bf16Parameters(chunk, context.local_rank));
   if (step.optimizer == OptimizerKind::kSgd) {
-    context.kernels.Sgd(parameter, gradient, {learning_rate, weight_decay, work.factor});
+    context.kernels.Sgd({master, gradient, bf16}, {learning_rate, weight_decay, work.factor});
     return;
   }
   AdamWTensors tensors;
-  tensors.parameter = parameter;
+  tensors.parameter = master;
   tensors.exp_avg = part(layer.ExpAvg(chunk, context.local_rank));
   tensors.exp_avg_sq = part(layer.ExpAvgSq(chunk, context.local_rank));
   tensors.gradient = gradient;
+  tensors.bf16_parameter = bf16;
   AdamWArguments arguments;
   arguments.learning_rate = learning_rate;
   arguments.beta1 = step.beta1;

@@ -29,6 +29,13 @@ struct AdamWTensors {
   std::span<std::uint16_t> bf16_parameter = {};  // written if not empty: bf16 of the new master
 };
 
+/// What one SGD pass reads and writes, as in AdamWTensors.
+struct SgdTensors {
+  std::span<float> parameter;
+  std::span<const float> gradient;
+  std::span<std::uint16_t> bf16_parameter = {};
+};
+
 /// Hyper-parameters of one SGD update without momentum.
 struct SgdArguments {
   double learning_rate = 0.0;
@@ -60,8 +67,7 @@ class OptimizerKernels {
 
   /// One step of SGD: g = gradient * gradient_factor; with weight decay g = fma(p, decay, g);
   /// p = fma(g, -lr, p). Bit-equal with LibTorch's where the factor is a power of two.
-  virtual void Sgd(std::span<float> parameter, std::span<const float> gradient,
-                   const SgdArguments& arguments) const = 0;
+  virtual void Sgd(const SgdTensors& tensors, const SgdArguments& arguments) const = 0;
 
   /// accumulator = ((s0 + s1) + …) + accumulator in float32, without the last term if `overwrite`
   /// (the accumulator is not read then and may hold anything). Every source points to

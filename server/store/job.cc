@@ -43,15 +43,16 @@ void Job::CheckSpec(const LayerSpec& spec) const {
   if (layer_names_.contains(spec.name)) {
     refuse(Concat("layer '", spec.name, "' is registered twice; names must be unique"));
   }
-  auto check_dtype = [&](const std::string& what, DType dtype) {
-    if (dtype == DType::kFloat32) return;
-    refuse(Concat("layer '", spec.name, "': ", what, " is ", DTypeName(dtype),
-                  "; this version of zerod stores and reduces float32"));
+  auto check_dtype = [&](const std::string& what, DType dtype, bool possible, const char* types) {
+    if (possible) return;
+    refuse(Concat("layer '", spec.name, "': ", what, " is ", DTypeName(dtype), "; it must be ",
+                  types));
   };
-  check_dtype("reduce_dtype", spec.reduce_dtype);
-  check_dtype("master_dtype", spec.master_dtype);
+  check_dtype("reduce_dtype", spec.reduce_dtype, spec.reduce_dtype == DType::kFloat32, "float32");
+  check_dtype("master_dtype", spec.master_dtype, spec.master_dtype == DType::kFloat32, "float32");
   for (const TensorSpec& tensor : spec.tensors) {
-    check_dtype(Concat("tensor '", tensor.name, "'"), tensor.dtype);
+    check_dtype(Concat("tensor '", tensor.name, "'"), tensor.dtype, tensor.dtype != DType::kFloat16,
+                "float32 or bfloat16");
     const auto known = layers_of_tensors_.find(tensor.name);
     if (known == layers_of_tensors_.end()) continue;
     refuse(Concat("tensor '", tensor.name, "' is in layer '", layers_[known->second]->name(),

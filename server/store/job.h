@@ -27,7 +27,7 @@ class Job {
   static constexpr int kLayersMax = 4096;
 
   /// Plans and allocates the next layer. Throws Error (kInvalidArgument: no tensors, a name that is
-  /// taken, impossible sizes, other types than float32, one layer too many; kResourceExhausted:
+  /// taken, impossible sizes, types that can't be trained, one layer too many; kResourceExhausted:
   /// descriptors, or more state than the machine has memory). Nothing is changed then.
   LayerStore& AddLayer(const LayerSpec& spec);
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "proto/contract/error.h"
+#include "server/store/element_cast.h"
 #include "server/store/state_header.h"
 
 namespace zerod {
@@ -13,7 +14,9 @@ namespace {
 constexpr int kAccumulator = 0;
 constexpr int kExpAvg = 1;
 constexpr int kExpAvgSq = 2;
-constexpr int kStateParts = 3;
+constexpr int kMaster = 3;  // of a 16-bit chunk
+
+int StateParts(const ChunkPlan& chunk) { return chunk.dtype == DType::kFloat32 ? 3 : 4; }
 
 SharedMemory MakeState(StateKind kind, const std::string& label, int64_t size_bytes,
                        const Placement& placement) {
@@ -61,8 +64,8 @@ LayerStore::LayerStore(int index, LayerPlan plan, const Placement& placement)
     has_trainable_ = true;
     const int64_t part_bytes = chunk_plan.shard_numel * static_cast<int64_t>(sizeof(float));
     for (int local = 0; local < topology_.LocalRanks(); ++local) {
-      states_.back().push_back(
-          MakeState(StateKind::kShard, label + ":state", kStateParts * part_bytes, placement));
+      states_.back().push_back(MakeState(StateKind::kShard, label + ":state",
+                                         StateParts(chunk_plan) * part_bytes, placement));
       describe(states_.back().back(), first_rank + local);
       if (placement.poison) {
         std::ranges::fill(Accumulator(static_cast<int>(chunk), local),
@@ -83,11 +86,20 @@ std::span<std::byte> LayerStore::ShardBytes(int chunk, int first_rank, int ranks
   return ChunkBytes(chunk).subspan(first_rank * shard_bytes, ranks * shard_bytes);
 }
 
-std::span<float> LayerStore::Parameters(int chunk, int local_rank) const {
-  ZEROD_CHECK(plan_.chunks[chunk].dtype == DType::kFloat32, "layer ", name());
-  const std::span<std::byte> bytes =
-      ShardBytes(chunk, topology_.FirstRank(topology_.node) + local_rank, 1);
+std::span<std::byte> LayerStore::Shard(int chunk, int local_rank) const {
+  return ShardBytes(chunk, topology_.FirstRank(topology_.node) + local_rank, 1);
+}
+
+std::span<float> LayerStore::Master(int chunk, int local_rank) const {
+  if (plan_.chunks[chunk].dtype != DType::kFloat32) return State(chunk, local_rank, kMaster);
+  const std::span<std::byte> bytes = Shard(chunk, local_rank);
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+std::span<uint16_t> LayerStore::Bf16Parameters(int chunk, int local_rank) const {
+  ZEROD_CHECK(plan_.chunks[chunk].dtype == DType::kBFloat16, "layer ", name());
+  const std::span<std::byte> bytes = Shard(chunk, local_rank);
+  return {reinterpret_cast<uint16_t*>(bytes.data()), bytes.size() / sizeof(uint16_t)};
 }
 
 std::span<float> LayerStore::State(int chunk, int local_rank, int part) const {
@@ -106,19 +118,47 @@ std::span<float> LayerStore::ExpAvgSq(int chunk, int local_rank) const {
   return State(chunk, local_rank, kExpAvgSq);
 }
 
-std::span<float> LayerStore::Values(Content content, int chunk, int local_rank) const {
+bool LayerStore::Has(Content content, int chunk) const {
+  return content == Content::kParameter || content == Content::kMaster ||
+         plan_.chunks[chunk].trainable;
+}
+
+std::span<const std::byte> LayerStore::Values(Content content, int chunk, int local_rank,
+                                              std::vector<float>& spare) const {
+  const ChunkPlan& plan = plan_.chunks[chunk];
   switch (content) {
     case Content::kParameter:
-      return Parameters(chunk, local_rank);
+      return Shard(chunk, local_rank);
     case Content::kGradient:
-      return Accumulator(chunk, local_rank);
+      if (accumulated) return std::as_bytes(Accumulator(chunk, local_rank));
+      spare.assign(plan.shard_numel, 0.0f);
+      return std::as_bytes(std::span(spare));
     case Content::kExpAvg:
-      return ExpAvg(chunk, local_rank);
+      return std::as_bytes(ExpAvg(chunk, local_rank));
     case Content::kExpAvgSq:
-      return ExpAvgSq(chunk, local_rank);
+      return std::as_bytes(ExpAvgSq(chunk, local_rank));
+    case Content::kMaster:
+      if (plan.dtype == DType::kFloat32 || plan.trainable) {
+        return std::as_bytes(Master(chunk, local_rank));
+      }
+      spare.resize(plan.shard_numel);
+      WidenTo(spare, plan.dtype, Shard(chunk, local_rank));
+      return std::as_bytes(std::span(spare));
   }
   ZEROD_CHECK(false, "content ", static_cast<int>(content));
   return {};
+}
+
+void LayerStore::SetValues(int chunk, int local_rank, std::span<const float> values) const {
+  const ChunkPlan& plan = plan_.chunks[chunk];
+  const bool narrow = plan.dtype == DType::kBFloat16;
+  if (!narrow || plan.trainable) {
+    const std::span<float> master = Master(chunk, local_rank);
+    if (values.data() != master.data()) {
+      std::memcpy(master.data(), values.data(), master.size_bytes());
+    }
+  }
+  if (narrow) RoundToBf16(Bf16Parameters(chunk, local_rank), values);
 }
 
 void LayerStore::PunchRemote() {

@@ -21,8 +21,8 @@ struct Placement {
   bool poison = false;  ///< fill accumulators with NaN: nothing may read them before a reduce
 };
 
-/// This node's part of one layer: regions with its ranks' shards in place, accumulators and
-/// moments.
+/// This node's part of one layer: regions with its ranks' shards in place, accumulators, moments
+/// and the float32 masters of trainable bfloat16 chunks.
 ///
 /// Threads: the memory is written by the lane of the shard's rank; the plain fields belong to the
 /// engine and are guarded by its lock.
@@ -41,18 +41,30 @@ class LayerStore {
   /// Shards [first_rank, first_rank + ranks) of a chunk, in place.
   std::span<std::byte> ShardBytes(int chunk, int first_rank, int ranks) const;
 
-  /// fp32 views of one local rank's shard. The chunk must be trainable for all but `Parameters`.
-  std::span<float> Parameters(int chunk, int local_rank) const;
+  /// fp32 views of one local rank's shard of a trainable chunk. The master is the parameter itself
+  /// in a float32 chunk, which may be frozen then.
+  std::span<float> Master(int chunk, int local_rank) const;
   std::span<float> Accumulator(int chunk, int local_rank) const;
   std::span<float> ExpAvg(int chunk, int local_rank) const;
   std::span<float> ExpAvgSq(int chunk, int local_rank) const;
-  std::span<float> Values(Content content, int chunk, int local_rank) const;
+  /// One local rank's shard of a bfloat16 chunk.
+  std::span<uint16_t> Bf16Parameters(int chunk, int local_rank) const;
+
+  /// Whether there is `content` of a chunk: gradients, moments only of trainable ones.
+  bool Has(Content content, int chunk) const;
+  /// One local rank's shard of what there is, in the chunk's dtype for kParameter, else float32.
+  /// Values that aren't stored like that (masters of a frozen bfloat16 chunk) are put into `spare`.
+  std::span<const std::byte> Values(Content content, int chunk, int local_rank,
+                                    std::vector<float>& spare) const;
+  /// Makes parameters, and masters where there are any, from float32 values of a whole shard, which
+  /// may be the masters themselves.
+  void SetValues(int chunk, int local_rank, std::span<const float> values) const;
 
   /// Gives the pages of other nodes' shards back; they read as zero until received again.
   void PunchRemote();
 
   int64_t ParameterBytes() const;      ///< of the local shards
-  int64_t StateBytes() const;          ///< accumulators and moments of the local shards
+  int64_t StateBytes() const;          ///< accumulators, moments and masters of the local shards
   int64_t StateResidentBytes() const;  ///< of these, what the system holds in memory now
   void WriteVersion(uint64_t version, uint64_t epoch);
 
@@ -69,6 +81,7 @@ class LayerStore {
 
  private:
   std::span<float> State(int chunk, int local_rank, int part) const;
+  std::span<std::byte> Shard(int chunk, int local_rank) const;
 
   const int index_;
   const LayerPlan plan_;
@@ -76,7 +89,7 @@ class LayerStore {
   bool has_trainable_ = false;
   SharedMemory counts_memory_;
   std::vector<SharedMemory> regions_;              // per chunk
-  std::vector<std::vector<SharedMemory>> states_;  // per chunk and local rank: header, 3 parts
+  std::vector<std::vector<SharedMemory>> states_;  // per chunk and local rank: header, 3 parts or 4
 };
 
 /// Sets every element of a chunk's bytes that belongs to no tensor to zero. `element_bytes` may

@@ -12,7 +12,7 @@ namespace zerod {
 /// What a durable memory holds.
 enum class StateKind : uint32_t {
   kRegion = 1,  ///< a node's whole padded chunk of parameters
-  kShard = 2,   ///< one rank's accumulator and moments of one chunk
+  kShard = 2,   ///< one rank's accumulator, moments and master of one chunk
   kRecord = 3,  ///< one rank's step record
   kCounts = 4,  ///< Adam updates of each tensor of a layer
 };

@@ -100,7 +100,7 @@ void Sgd(benchmark::State& state, InstructionSet set) {
   const OptimizerKernels* kernels = KernelsOrSkip(state, set);
   if (kernels == nullptr) return;
   Array p(false), g(false);
-  while (state.KeepRunning()) kernels->Sgd(p.span(), g.span(), {.learning_rate = 1e-6});
+  while (state.KeepRunning()) kernels->Sgd({p.span(), g.span()}, {.learning_rate = 1e-6});
   CountElements(state, 12);
 }
 

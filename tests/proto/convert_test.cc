@@ -124,6 +124,10 @@ Operation Of(OperationKind kind) {
       operation.source_rank = 3;
       operation.wants_data = true;
       break;
+    case OperationKind::kImport:
+      operation.import_from = {{"/models/a.safetensors", int64_t{1} << 40, DType::kBFloat16},
+                               {std::string("/models/\xff\xfe", 10), 0, DType::kFloat16}};
+      break;
     default:
       break;
   }
@@ -131,7 +135,7 @@ Operation Of(OperationKind kind) {
 }
 
 TEST(Convert, EveryKindOfOperationComesBackAsItself) {
-  for (int kind = 1; kind <= 9; ++kind) {
+  for (int kind = 1; kind <= 10; ++kind) {
     const Operation sent = Of(static_cast<OperationKind>(kind));
     const Operation back = FromMessage(Wired<v1::Operation>(sent));
     SCOPED_TRACE(OperationKindName(sent.kind));
@@ -151,6 +155,7 @@ TEST(Convert, EveryKindOfOperationComesBackAsItself) {
     EXPECT_EQ(back.wants_data, sent.wants_data);
     EXPECT_EQ(back.layer_spec, sent.layer_spec);
     EXPECT_EQ(back.private_state, sent.private_state);
+    EXPECT_EQ(back.import_from, sent.import_from);
     EXPECT_EQ(FingerprintOf(back), FingerprintOf(sent));
   }
 }
@@ -161,7 +166,7 @@ TEST(Convert, HostileOperationsAreRefused) {
   const std::vector<std::pair<Kind, std::function<void(Message&)>>> attacks = {
       {Kind::kGather, [](Message& m) { m.set_ticket(0); }},
       {Kind::kGather, [](Message& m) { m.set_kind(0); }},
-      {Kind::kGather, [](Message& m) { m.set_kind(10); }},
+      {Kind::kGather, [](Message& m) { m.set_kind(11); }},
       {Kind::kGather, [](Message& m) { m.set_kind(0x103); }},
       {Kind::kGather, [](Message& m) { m.set_layer(-1); }},
       {Kind::kRelease, [](Message& m) { m.set_layer(-1); }},
@@ -175,8 +180,21 @@ TEST(Convert, HostileOperationsAreRefused) {
       {Kind::kScalar, [](Message& m) { m.add_values(1.0); }},
       {Kind::kRegister, [](Message& m) { m.clear_layer_spec(); }},
       {Kind::kRead, [](Message& m) { m.set_content(0); }},
-      {Kind::kRead, [](Message& m) { m.set_content(5); }},
+      {Kind::kRead, [](Message& m) { m.set_content(6); }},
       {Kind::kWrite, [](Message& m) { m.set_source_rank(-1); }},
+      {Kind::kImport, [](Message& m) { m.set_layer(-1); }},
+      {Kind::kImport, [](Message& m) { m.mutable_import_from(0)->set_path("model"); }},
+      {Kind::kImport, [](Message& m) { m.mutable_import_from(0)->clear_path(); }},
+      {Kind::kImport, [](Message& m) { m.mutable_import_from(0)->mutable_path()->push_back(0); }},
+      {Kind::kImport,
+       [](Message& m) { m.mutable_import_from(0)->mutable_path()->append(4096, 'x'); }},
+      {Kind::kImport, [](Message& m) { m.mutable_import_from(1)->set_offset_bytes(-1); }},
+      {Kind::kImport, [](Message& m) { m.mutable_import_from(1)->set_dtype(0); }},
+      {Kind::kImport, [](Message& m) { m.mutable_import_from(1)->set_dtype(4); }},
+      {Kind::kImport,
+       [](Message& m) {
+         while (m.import_from_size() <= 4096) *m.add_import_from() = m.import_from(0);
+       }},
       {Kind::kStep, [](Message& m) { m.clear_step(); }},
       {Kind::kStep, [](Message& m) { m.mutable_step()->set_optimizer(3); }},
       {Kind::kStep, [](Message& m) { m.mutable_step()->set_learning_rate(kNan); }},

@@ -121,6 +121,24 @@ TEST(Fingerprint, OfAReadOrWriteCoversContentAndSource) {
   EXPECT_EQ(FingerprintOf(reader), FingerprintOf(write));
 }
 
+TEST(Fingerprint, OfAnImportCoversEveryPathOffsetAndType) {
+  Operation import;
+  import.kind = OperationKind::kImport;
+  import.import_from = {{"/m/a", 8, DType::kFloat32}, { "/m/b", 16, DType::kFloat16 }};
+  const Changes<Operation> changes = {
+      [](Operation& o) { o.import_from[0].path = "/m/c"; },
+      [](Operation& o) { o.import_from[1].offset_bytes = 17; },
+      [](Operation& o) { o.import_from[1].dtype = DType::kBFloat16; },
+      [](Operation& o) { std::swap(o.import_from[0], o.import_from[1]); },
+      [](Operation& o) { o.import_from.pop_back(); },
+  };
+  for (const auto& change : changes) {
+    Operation other = import;
+    change(other);
+    EXPECT_FALSE(FingerprintOf(other) == FingerprintOf(import));
+  }
+}
+
 TEST(Fingerprint, OfARegistrationCoversTheLayer) {
   Operation left, right;
   left.kind = right.kind = OperationKind::kRegister;

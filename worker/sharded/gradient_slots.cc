@@ -61,7 +61,9 @@ void GradientSlots::Add(size_t index, size_t tensor, const at::Tensor& gradient)
     if (layer.written[tensor]) {
       sum.add_(gradient);
     } else {
-      sum = gradient.clone(at::MemoryFormat::Contiguous);
+      // In float32, as in a slot: which layers find one must not show in the values.
+      sum = gradient.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true,
+                        at::MemoryFormat::Contiguous);
     }
   } else if (layer.written[tensor]) {
     SlotView(layer, tensor).add_(gradient);

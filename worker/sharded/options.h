@@ -9,19 +9,12 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include "proto/contract/file_range.h"
 #include "proto/contract/operation.h"
 #include "worker/autograd/checkpoint.h"
+#include "worker/sharded/parameter_group.h"
 
 namespace zerod {
-
-/// Settings of the parameters whose name matches a regular expression (ECMAScript, whole name or a
-/// part). Of several groups that match, the last counts.
-struct ParameterGroup {
-  std::string pattern;
-  float lr_scale = 1.0f;  ///< learning-rate multiplier
-  bool decay = true;      ///< whether weight decay applies
-  bool train = true;      ///< false freezes: 0 bytes of gradient and optimizer state
-};
 
 /// Of a sharded model; equal on all ranks.
 struct ShardedOptions {
@@ -41,10 +34,14 @@ struct LayerOptions {
   /// registered in its module; registered ones are found).
   std::vector<std::string> uses;
   /// Whether the module holds its initial values. Without, the caller writes them (WriteTensor) or
-  /// gives `load`.
+  /// gives `load` or `import_from`.
   bool initialized = true;
   /// Called on the rank that provides the values, before they are uploaded, if the job is new.
   std::function<void()> load;
+  /// Where the values of the layer's own tensors lie, in spec order, if the job is new: the daemons
+  /// read them, each its own shards, and the module's values and `load` don't matter. Empty: not
+  /// imported. Throws Error (kInvalidArgument) for another number of ranges than tensors.
+  std::vector<FileRange> import_from = {};
 };
 
 /// A layer's module and how to run it. The module stays with the sharded model; its parameters

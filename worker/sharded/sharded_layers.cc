@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <regex>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
@@ -18,25 +17,28 @@ DType DTypeOf(const at::Tensor& tensor, const std::string& name) {
   switch (tensor.scalar_type()) {
     case at::kFloat:
       return DType::kFloat32;
+    case at::kBFloat16:
+      return DType::kBFloat16;
     default:
       throw Error(ErrorCode::kInvalidArgument,
                   Concat("tensor '", name, "' has element type ", tensor.scalar_type(),
-                         "; parameters must be float32"));
+                         "; parameters must be float32 or bfloat16"));
   }
 }
 
-/// The group that counts for a tensor: the last that matches.
-ParameterGroup GroupOf(const std::vector<ParameterGroup>& groups, const std::string& name) {
-  ParameterGroup result;
-  for (const ParameterGroup& group : groups) {
-    try {
-      if (std::regex_search(name, std::regex(group.pattern))) result = group;
-    } catch (const std::regex_error& error) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  Concat("'", group.pattern, "' isn't a regular expression: ", error.what()));
-    }
-  }
-  return result;
+at::ScalarType ScalarTypeOf(DType dtype) {
+  ZEROD_CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16, DTypeName(dtype));
+  return dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16;
+}
+
+/// Of a tensor in the staging buffer of a read.
+at::ScalarType StagedType(const TensorSpec& tensor, Content content) {
+  return content == Content::kParameter ? ScalarTypeOf(tensor.dtype) : at::kFloat;
+}
+
+/// Whether frozen tensors have it too.
+bool IsOfEveryTensor(Content content) {
+  return content == Content::kParameter || content == Content::kMaster;
 }
 
 }  // namespace
@@ -83,10 +85,10 @@ LayerSpec ShardedModel::Describe(const std::string& name, LayerModule& module, L
         module.tensor_names.empty() ? Concat(name, ".", items[i].first) : module.tensor_names[i];
     tensor.shape = parameter.sizes().vec();
     tensor.dtype = DTypeOf(parameter, tensor.name);
-    const ParameterGroup group = GroupOf(options_.groups, tensor.name);
-    tensor.trainable = group.train && parameter.requires_grad();
-    tensor.lr_scale = group.lr_scale;
-    tensor.decay = group.decay;
+    const ParameterSettings settings = SettingsOf(options_.groups, tensor.name);
+    tensor.trainable = settings.train && parameter.requires_grad();
+    tensor.lr_scale = settings.lr_scale;
+    tensor.decay = settings.decay;
     spec.tensors.push_back(std::move(tensor));
     layer.parameters.push_back(parameter);
   }
@@ -111,7 +113,13 @@ size_t ShardedModel::AddLayer(const std::string& name, const std::function<Layer
     for (const Layer& other : layers_)
       layer.session_index += &other != &layer && other.session_index >= 0;
     layer.plan = session_.Register(spec);
-    if (session_.info().created) Upload(layers_.size() - 1, options);
+    if (session_.info().created) {
+      if (options.import_from.empty()) {
+        Upload(layers_.size() - 1, options);
+      } else {
+        Import(layers_.size() - 1, options.import_from);
+      }
+    }
     BindParameters(layer);
   }
   tracker_.AddLayer(layer.parameters);
@@ -122,16 +130,32 @@ void ShardedModel::Upload(size_t index, const LayerOptions& options) {
   if (!options.initialized && !options.load) return;
   Layer& layer = layers_[index];
   const bool provides = session_.info().mesh.DpIndex(session_.info().rank) == 0;
-  Mapping stage;
+  std::shared_ptr<Mapping> stage;
   if (provides) {
     if (options.load) options.load();
-    stage = session_.MapStage(layer.session_index, layer.plan.stage_bytes);
+    stage =
+        std::make_shared<Mapping>(session_.MapStage(layer.session_index, layer.plan.stage_bytes));
     for (size_t i = 0; i < layer.parameters.size(); ++i) {
-      StageView(layer, i, stage, Content::kParameter).copy_(layer.parameters[i].detach());
+      StageView(layer, i, stage, at::kFloat).copy_(layer.parameters[i].detach());
     }
   }
   session_.Wait(Queue::kData, Submit(OperationKind::kWrite, index),
                 Concat("upload of layer '", layer_name(index), "'"));
+}
+
+void ShardedModel::Import(size_t index, const std::vector<FileRange>& ranges) {
+  const Layer& layer = layers_[index];
+  if (ranges.size() != layer.plan.tensors.size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                Concat("layer '", layer_name(index), "' has ", layer.plan.tensors.size(),
+                       " tensors of its own, but import_from names ", ranges.size()));
+  }
+  Operation operation;
+  operation.kind = OperationKind::kImport;
+  operation.layer = layer.session_index;
+  operation.import_from = ranges;
+  session_.Wait(Queue::kData, session_.Submit(std::move(operation)),
+                Concat("import of layer '", layer_name(index), "'"));
 }
 
 void ShardedModel::BindParameters(Layer& layer) {
@@ -141,7 +165,7 @@ void ShardedModel::BindParameters(Layer& layer) {
     layer.regions.push_back(session_.MapRegion(layer.session_index, static_cast<int>(chunk),
                                                plan.chunks[chunk].RegionBytes()));
     layer.storages.push_back(std::make_unique<ParameterStorage>(
-        at::kFloat, plan.chunks[chunk].padded_numel, plan.spec.name));
+        ScalarTypeOf(plan.chunks[chunk].dtype), plan.chunks[chunk].padded_numel, plan.spec.name));
   }
   for (size_t i = 0; i < layer.parameters.size(); ++i) {
     const TensorPlan& tensor = plan.tensors[i];
@@ -191,60 +215,75 @@ std::pair<size_t, size_t> ShardedModel::FindTensor(const std::string& name) cons
   throw Error(ErrorCode::kInvalidArgument, Concat("the model has no tensor '", name, "'"));
 }
 
-at::Tensor ShardedModel::StageView(const Layer& layer, size_t tensor, const Mapping& stage,
-                                   Content content) const {
+at::Tensor ShardedModel::StageView(const Layer& layer, size_t tensor,
+                                   const std::shared_ptr<Mapping>& stage,
+                                   at::ScalarType dtype) const {
   const TensorPlan& plan = layer.plan.tensors[tensor];
   const ChunkPlan& chunk = layer.plan.chunks[plan.chunk];
-  const int64_t element_bytes = content == Content::kParameter ? SizeOf(chunk.dtype) : 4;
-  return at::from_blob(stage.data() + chunk.stage_offset_bytes + plan.offset_numel * element_bytes,
-                       layer.plan.spec.tensors[tensor].shape, at::kFloat);
+  const auto element_bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  return at::from_blob(
+      stage->data() + chunk.stage_offset_bytes + plan.offset_numel * element_bytes,
+      layer.plan.spec.tensors[tensor].shape, [stage](void* /*data*/) {}, dtype);
 }
 
-at::Tensor ShardedModel::ReadTensor(const std::string& name, Content content, bool wants_data) {
-  Seal();
-  const auto [index, tensor] = FindTensor(name);
-  Layer& layer = layers_[index];
-  if (content != Content::kParameter && !layer.plan.spec.tensors[tensor].trainable) {
-    throw Error(ErrorCode::kInvalidArgument,
-                Concat("tensor '", name, "' is frozen: it has no gradient and no moments"));
+std::shared_ptr<Mapping> ShardedModel::ReadStage(size_t index, Content content, bool wants_data) {
+  const Layer& layer = layers_[index];
+  std::shared_ptr<Mapping> stage;
+  if (wants_data) {
+    stage =
+        std::make_shared<Mapping>(session_.MapStage(layer.session_index, layer.plan.stage_bytes));
   }
-  Mapping stage;
-  if (wants_data) stage = session_.MapStage(layer.session_index, layer.plan.stage_bytes);
   Operation operation;
   operation.kind = OperationKind::kRead;
   operation.layer = layer.session_index;
   operation.content = content;
   operation.wants_data = wants_data;
   session_.Wait(Queue::kData, session_.Submit(std::move(operation)),
-                Concat("read of tensor '", name, "'"));
-  return wants_data ? StageView(layer, tensor, stage, content).clone() : at::Tensor();
+                Concat("read of layer '", layer_name(index), "'"));
+  return stage;
+}
+
+std::vector<at::Tensor> ShardedModel::ReadLayer(size_t index, Content content, bool wants_data) {
+  Seal();
+  const Layer& layer = layers_[index];
+  std::vector<at::Tensor> tensors(layer.plan.tensors.size());
+  if (layer.session_index < 0) return tensors;
+  const std::shared_ptr<Mapping> stage = ReadStage(index, content, wants_data);
+  for (size_t i = 0; wants_data && i < tensors.size(); ++i) {
+    const TensorSpec& spec = layer.plan.spec.tensors[i];
+    if (!spec.trainable && !IsOfEveryTensor(content)) continue;
+    tensors[i] = StageView(layer, i, stage, StagedType(spec, content));
+  }
+  return tensors;
+}
+
+at::Tensor ShardedModel::ReadTensor(const std::string& name, Content content, bool wants_data) {
+  Seal();
+  const auto [index, tensor] = FindTensor(name);
+  const TensorSpec& spec = layers_[index].plan.spec.tensors[tensor];
+  if (!spec.trainable && !IsOfEveryTensor(content)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                Concat("tensor '", name, "' is frozen: it has no gradient and no moments"));
+  }
+  const std::shared_ptr<Mapping> stage = ReadStage(index, content, wants_data);
+  if (!wants_data) return {};
+  return StageView(layers_[index], tensor, stage, StagedType(spec, content)).clone();
 }
 
 void ShardedModel::WriteTensor(const std::string& name, const at::Tensor& value) {
   Seal();
   const auto [index, tensor] = FindTensor(name);
-  Layer& layer = layers_[index];
   ReleaseUnused();
   DropKept();
   const bool provides = session_.info().mesh.DpIndex(session_.info().rank) == 0;
-  Mapping stage;
-  if (provides) {
-    const auto& shape = layer.plan.spec.tensors[tensor].shape;
-    if (!value.defined() || value.sizes() != at::IntArrayRef(shape)) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          Concat("tensor '", name, "' has shape ", at::IntArrayRef(shape), ", the value to write ",
-                 value.defined() ? Concat(value.sizes()) : "none"));
-    }
-    stage = session_.MapStage(layer.session_index, layer.plan.stage_bytes);
+  const auto& shape = layers_[index].plan.spec.tensors[tensor].shape;
+  if (provides && (!value.defined() || value.sizes() != at::IntArrayRef(shape))) {
+    throw Error(ErrorCode::kInvalidArgument,
+                Concat("tensor '", name, "' has shape ", at::IntArrayRef(shape),
+                       ", the value to write ", value.defined() ? Concat(value.sizes()) : "none"));
   }
-  Operation read;
-  read.kind = OperationKind::kRead;
-  read.layer = layer.session_index;
-  read.wants_data = provides;
-  session_.Wait(Queue::kData, session_.Submit(std::move(read)),
-                Concat("read of layer '", layer_name(index), "'"));
-  if (provides) StageView(layer, tensor, stage, Content::kParameter).copy_(value);
+  const std::shared_ptr<Mapping> stage = ReadStage(index, Content::kMaster, provides);
+  if (provides) StageView(layers_[index], tensor, stage, at::kFloat).copy_(value);
   session_.Wait(Queue::kData, Submit(OperationKind::kWrite, index),
                 Concat("write of tensor '", name, "'"));
 }

@@ -60,6 +60,12 @@ class ShardedModel : private LayerEvents {
   /// that passes `wants_data`, else undefined. All ranks call it.
   at::Tensor ReadTensor(const std::string& name, Content content = Content::kParameter,
                         bool wants_data = true);
+  /// All tensors of a layer in spec order; undefined ones without `wants_data`, and for frozen
+  /// tensors unless parameters or masters are read. They lie in one buffer, which lives as long as
+  /// any of them: read layer by layer, no more than one is held. Masters are float32 whatever the
+  /// parameters are. All ranks call it.
+  std::vector<at::Tensor> ReadLayer(size_t layer, Content content = Content::kParameter,
+                                    bool wants_data = true);
   /// Replaces a parameter by the value of dp index 0; others may pass an undefined one. All ranks.
   void WriteTensor(const std::string& name, const at::Tensor& value);
 
@@ -96,10 +102,12 @@ class ShardedModel : private LayerEvents {
   void FindUses(const std::vector<std::string>& names, Layer& layer) const;
   size_t FindLayer(const std::string& name) const;
   void Upload(size_t layer, const LayerOptions& options);
+  void Import(size_t layer, const std::vector<FileRange>& ranges);
   void BindParameters(Layer& layer);
   std::pair<size_t, size_t> FindTensor(const std::string& name) const;
-  at::Tensor StageView(const Layer& layer, size_t tensor, const Mapping& stage,
-                       Content content) const;
+  at::Tensor StageView(const Layer& layer, size_t tensor, const std::shared_ptr<Mapping>& stage,
+                       at::ScalarType dtype) const;
+  std::shared_ptr<Mapping> ReadStage(size_t layer, Content content, bool wants_data);
   void CheckWindow() const;
 
   // sharded_model.cc: acquiring and releasing

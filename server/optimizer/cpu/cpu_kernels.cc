@@ -22,14 +22,20 @@ void CpuKernels::AdamW(const AdamWTensors& tensors, const AdamWArguments& argume
       ComputeAdamWScalars(arguments));
 }
 
-void CpuKernels::Sgd(std::span<float> parameter, std::span<const float> gradient,
-                     const SgdArguments& arguments) const {
-  ZEROD_CHECK(parameter.size() == gradient.size(), "parameter ", parameter.size(), ", gradient ",
-              gradient.size());
-  table_.sgd(parameter.data(), gradient.data(), parameter.size(),
-             {.gradient_factor = static_cast<float>(arguments.gradient_factor),
-              .weight_decay = static_cast<float>(arguments.weight_decay),
-              .negative_learning_rate = static_cast<float>(-arguments.learning_rate)});
+void CpuKernels::Sgd(const SgdTensors& tensors, const SgdArguments& arguments) const {
+  const std::size_t numel = tensors.parameter.size();
+  ZEROD_CHECK(tensors.gradient.size() == numel, "parameter ", numel, ", gradient ",
+              tensors.gradient.size());
+  ZEROD_CHECK(tensors.bf16_parameter.empty() || tensors.bf16_parameter.size() == numel,
+              "parameter ", numel, ", bf16 parameter ", tensors.bf16_parameter.size());
+  table_.sgd(
+      {.parameter = tensors.parameter.data(),
+       .gradient = tensors.gradient.data(),
+       .bf16_parameter = tensors.bf16_parameter.empty() ? nullptr : tensors.bf16_parameter.data(),
+       .numel = numel},
+      {.gradient_factor = static_cast<float>(arguments.gradient_factor),
+       .weight_decay = static_cast<float>(arguments.weight_decay),
+       .negative_learning_rate = static_cast<float>(-arguments.learning_rate)});
 }
 
 double CpuKernels::SumInto(std::span<float> accumulator, std::span<const float* const> sources,

@@ -13,8 +13,7 @@ class CpuKernels final : public OptimizerKernels {
 
   const char* name() const noexcept override { return name_; }
   void AdamW(const AdamWTensors& tensors, const AdamWArguments& arguments) const override;
-  void Sgd(std::span<float> parameter, std::span<const float> gradient,
-           const SgdArguments& arguments) const override;
+  void Sgd(const SgdTensors& tensors, const SgdArguments& arguments) const override;
   double SumInto(std::span<float> accumulator, std::span<const float* const> sources,
                  bool overwrite) const override;
   void SumTo(std::span<float> destination, std::span<const float* const> sources) const override;

@@ -17,6 +17,14 @@ struct AdamWPointers {
   std::size_t numel;
 };
 
+/// Raw pointers of one SGD pass over `numel` elements.
+struct SgdPointers {
+  float* parameter;
+  const float* gradient;
+  std::uint16_t* bf16_parameter;  // may be null
+  std::size_t numel;
+};
+
 struct SgdScalars {
   float gradient_factor;
   float weight_decay;
@@ -35,7 +43,7 @@ struct SumSources {
 /// the linker could pick such a copy for the whole program, and older CPUs would die of it.
 struct KernelTable {
   void (*adamw)(const AdamWPointers&, const AdamWScalars&);
-  void (*sgd)(float* parameter, const float* gradient, std::size_t numel, const SgdScalars&);
+  void (*sgd)(const SgdPointers&, const SgdScalars&);
   double (*sum_into)(float* accumulator, const SumSources&, bool overwrite);
   void (*sum_to)(float* destination, const SumSources&);
   double (*sum_of_squares)(const float* values, std::size_t numel);

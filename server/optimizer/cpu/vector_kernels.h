@@ -29,6 +29,12 @@ inline void StorePart(float* to, const Lanes& a, std::size_t numel) {
   __builtin_memcpy(to, part, numel * sizeof(float));
 }
 
+inline void StoreBf16Part(std::uint16_t* to, const Lanes& a, std::size_t numel) {
+  std::uint16_t part[kWidth];
+  StoreBf16(part, a);
+  __builtin_memcpy(to, part, numel * sizeof(std::uint16_t));
+}
+
 struct AdamWLanes {
   Lanes parameter;
   Lanes exp_avg;
@@ -80,11 +86,7 @@ inline void AdamWPart(const AdamWPointers& t, std::size_t i, const AdamWElement&
   StorePart(t.parameter + i, updated.parameter, rest);
   StorePart(t.exp_avg + i, updated.exp_avg, rest);
   StorePart(t.exp_avg_sq + i, updated.exp_avg_sq, rest);
-  if (t.bf16_parameter != nullptr) {
-    std::uint16_t part[kWidth];
-    StoreBf16(part, updated.parameter);
-    __builtin_memcpy(t.bf16_parameter + i, part, rest * sizeof(std::uint16_t));
-  }
+  if (t.bf16_parameter != nullptr) StoreBf16Part(t.bf16_parameter + i, updated.parameter, rest);
 }
 
 // Plain loads and stores: with four streams to read, the hardware prefetchers do better than
@@ -120,25 +122,38 @@ Lanes SgdElement(const Lanes& parameter, const Lanes& raw_gradient, const SgdSca
   return MultiplyAdd(gradient, Broadcast(s.negative_learning_rate), parameter);
 }
 
-template <bool kDecay>
-void SgdPass(float* parameter, const float* gradient, std::size_t numel, const SgdScalars& s) {
+template <bool kDecay, bool kBf16>
+void SgdPass(const SgdPointers& t, const SgdScalars& s) {
   std::size_t i = 0;
-  for (; i + kWidth <= numel; i += kWidth) {
-    Store(parameter + i, SgdElement<kDecay>(Load(parameter + i), Load(gradient + i), s));
+  for (; i + kWidth <= t.numel; i += kWidth) {
+    const Lanes updated = SgdElement<kDecay>(Load(t.parameter + i), Load(t.gradient + i), s);
+    Store(t.parameter + i, updated);
+    if (kBf16) StoreBf16(t.bf16_parameter + i, updated);
   }
-  if (i < numel) {
-    const Lanes updated = SgdElement<kDecay>(LoadPart(parameter + i, numel - i),
-                                             LoadPart(gradient + i, numel - i), s);
-    StorePart(parameter + i, updated, numel - i);
+  if (i < t.numel) {
+    const std::size_t rest = t.numel - i;
+    const Lanes updated =
+        SgdElement<kDecay>(LoadPart(t.parameter + i, rest), LoadPart(t.gradient + i, rest), s);
+    StorePart(t.parameter + i, updated, rest);
+    if (kBf16) StoreBf16Part(t.bf16_parameter + i, updated, rest);
   }
 }
 
-void Sgd(float* parameter, const float* gradient, std::size_t numel, const SgdScalars& s) {
+template <bool kDecay>
+void SgdOfKind(const SgdPointers& t, const SgdScalars& s) {
+  if (t.bf16_parameter != nullptr) {
+    SgdPass<kDecay, true>(t, s);
+  } else {
+    SgdPass<kDecay, false>(t, s);
+  }
+}
+
+void Sgd(const SgdPointers& tensors, const SgdScalars& s) {
   // Without decay the term isn't added as zero: an infinite parameter would turn into NaN.
   if (s.weight_decay != 0.0f) {
-    SgdPass<true>(parameter, gradient, numel, s);
+    SgdOfKind<true>(tensors, s);
   } else {
-    SgdPass<false>(parameter, gradient, numel, s);
+    SgdOfKind<false>(tensors, s);
   }
 }
 

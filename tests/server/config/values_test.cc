@@ -63,6 +63,15 @@ TEST(Values, AddressListsNameEachNodeOnce) {
   EXPECT_THAT(MessageOf([] { ReadAddressList("a:1,"); }), HasSubstr("HOST:PORT"));
 }
 
+TEST(Values, FolderListsHoldAbsolutePaths) {
+  EXPECT_THAT(ReadFolderList("/models, /data/my models"),
+              ElementsAre("/models", "/data/my models"));
+  EXPECT_THAT(ReadFolderList(""), IsEmpty());
+  for (const char* text : {"models", "/models,", "/models,../x", "~/models"}) {
+    EXPECT_THAT(MessageOf([&] { ReadFolderList(text); }), HasSubstr("absolute folders")) << text;
+  }
+}
+
 TEST(Values, BooleansAreSpelledInFourWays) {
   for (const char* text : {"true", "on", "yes", "1"}) EXPECT_TRUE(ReadBool(text)) << text;
   for (const char* text : {"false", "off", "no", "0"}) EXPECT_FALSE(ReadBool(text)) << text;

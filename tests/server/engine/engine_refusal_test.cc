@@ -105,14 +105,14 @@ TEST(EngineRefusalTest, ALayerLargerThanTheMachineIsRefused) {
   engine.Stop("the test is over");
 }
 
-TEST(EngineRefusalTest, ABFloat16LayerIsRefused) {
+TEST(EngineRefusalTest, AFloat16LayerIsRefused) {
   Engine engine(OptionsFor(1));
   TestWorker worker(engine, RequestOf(0, 1));
   ASSERT_TRUE(worker.AwaitWelcome());
   LayerSpec spec = VectorLayer("half", 10);
-  spec.tensors[0].dtype = DType::kBFloat16;
+  spec.tensors[0].dtype = DType::kFloat16;
   worker.Register(spec);
-  EXPECT_THAT(worker.AwaitFault(), HasSubstr("'half.weight' is bfloat16"));
+  EXPECT_THAT(worker.AwaitFault(), HasSubstr("'half.weight' is float16"));
   engine.Stop("the test is over");
 }
 

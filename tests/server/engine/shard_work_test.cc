@@ -165,7 +165,7 @@ TEST(ShardWorkTest, TheLearningRateMultiplierScalesTheStep) {
   work.arguments.learning_rate = 0.5;
   StepProgress progress;
   UpdateShard(node.ContextOf(0, nullptr), node.store, work, progress);
-  const std::span<const float> values = node.store.Parameters(0, 0);
+  const std::span<const float> values = node.store.Master(0, 0);
   EXPECT_EQ(values[7], -2 * 0.5f * Gradient(0, 7));  // of weight, multiplier 2
   const int64_t bias = node.store.plan().tensors[1].offset_numel;
   EXPECT_EQ(values[bias], -0.5f * Gradient(0, bias));

@@ -132,11 +132,21 @@ TEST_P(KernelsTest, SgdHasTheBitsOfTheScalarReference) {
     ForEveryLengthAndOffset([&](std::size_t offset, std::size_t numel) {
       std::vector<float> p = Values(kRoom, 1);
       std::vector<float> want = p;
+      std::vector<std::uint16_t> bf16(kRoom, 0x1234);
       for (std::size_t i = offset; i < offset + numel; ++i) {
         want[i] = ScalarSgd(want[i], gradient[i], arguments);
       }
-      kernels_.Sgd(Part(p, offset, numel), std::span(gradient).subspan(offset, numel), arguments);
+      const std::span gradients = std::span(gradient).subspan(offset, numel);
+      kernels_.Sgd({Part(p, offset, numel), gradients}, arguments);
       EXPECT_EQ(Bits(p), Bits(want));
+      std::vector<float> master = Values(kRoom, 1);
+      kernels_.Sgd({Part(master, offset, numel), gradients, std::span(bf16).subspan(offset, numel)},
+                   arguments);
+      EXPECT_EQ(Bits(master), Bits(want));
+      for (std::size_t i = 0; i < kRoom; ++i) {
+        const bool inside = i >= offset && i < offset + numel;
+        ASSERT_EQ(bf16[i], inside ? ScalarBf16(want[i]) : 0x1234) << "element " << i;
+      }
     });
   }
 }
@@ -271,7 +281,7 @@ TEST(KernelsDeathTest, SpansOfDifferentLengthsAreABug) {
   const OptimizerKernels& kernels = SelectKernels(InstructionSet::kPortable);
   std::vector<float> four(4), five(5);
   EXPECT_DEATH(kernels.AdamW({four, four, five, four}, {}), "exp_avg_sq 5");
-  EXPECT_DEATH(kernels.Sgd(four, five, {}), "gradient 5");
+  EXPECT_DEATH(kernels.Sgd({four, five}, {}), "gradient 5");
   EXPECT_DEATH(kernels.SumTo(four, {}), "nothing to sum");
 }
 

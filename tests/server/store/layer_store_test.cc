@@ -44,8 +44,8 @@ TEST_F(LayerStoreTest, EverythingIsZeroAtFirst) {
 
 TEST_F(LayerStoreTest, ShardsOfLocalRanksLieInPlaceInTheRegion) {
   const int64_t shard_numel = store_.plan().chunks[0].shard_numel;
-  store_.Parameters(0, 0)[0] = 1.5f;
-  store_.Parameters(0, 1)[shard_numel - 1] = 2.5f;
+  store_.Master(0, 0)[0] = 1.5f;
+  store_.Master(0, 1)[shard_numel - 1] = 2.5f;
   const auto* region = reinterpret_cast<const float*>(store_.ChunkBytes(0).data());
   EXPECT_EQ(region[1 * shard_numel], 1.5f);
   EXPECT_EQ(region[3 * shard_numel - 1], 2.5f);
