@@ -19,13 +19,15 @@ LayerModule Wrap(const std::shared_ptr<neox::Layer>& layer,
 }  // namespace
 
 void AddNeox(ShardedSequential& model, const neox::Config& config,
-             const std::function<void(neox::Layer&)>& fill) {
+             const std::function<void(neox::Layer&)>& fill,
+             std::shared_ptr<const neox::ForwardContext> forward) {
+  const neox::LayerContext context =
+      neox::MakeLayerContext(config, DType::kFloat32, std::move(forward));
   std::shared_ptr<neox::Embedding> embedding;
   model.AddLayer("embed_in", [&] {
-    embedding = std::make_shared<neox::Embedding>(config);
+    embedding = std::make_shared<neox::Embedding>(config, context);
     return Wrap(embedding, fill);
   });
-  const neox::LayerContext context = neox::MakeLayerContext(config, DType::kFloat32, nullptr);
   for (int64_t block = 0; block < config.num_hidden_layers; ++block) {
     model.AddLayer(Concat("layers.", block), [&] {
       return Wrap(std::make_shared<neox::Block>(config, block, context), fill);
@@ -37,7 +39,7 @@ void AddNeox(ShardedSequential& model, const neox::Config& config,
       "head",
       [&] {
         const at::Tensor tied = config.tie_word_embeddings ? embedding->weight() : at::Tensor();
-        return Wrap(std::make_shared<neox::Head>(config, tied), fill);
+        return Wrap(std::make_shared<neox::Head>(config, tied, context), fill);
       },
       head);
 }

@@ -38,6 +38,8 @@ TEST(Config, HasTheDefaultsOfThePublishedImplementation) {
   EXPECT_EQ(config.rotary_emb_base, 10000);
   EXPECT_EQ(config.layer_norm_eps, 1e-5);
   EXPECT_EQ(config.initializer_range, 0.02);
+  EXPECT_EQ(config.attention_dropout, 0);
+  EXPECT_EQ(config.hidden_dropout, 0);
   EXPECT_TRUE(config.use_parallel_residual && config.attention_bias);
   EXPECT_FALSE(config.tie_word_embeddings);
 }
@@ -60,6 +62,27 @@ TEST(Config, UnderstandsBothSpellings) {
   }
   both["rotary_pct"] = 0.25;
   EXPECT_THAT(ComplaintOf([&] { Parsed(both); }), HasSubstr("'rotary_pct' is 0.25"));
+}
+
+TEST(Config, TakesRopeScalingForRopeParameters) {
+  json config = Minimal();
+  config["rope_scaling"] = {{"type", "default"}, {"partial_rotary_factor", 0.5}};
+  EXPECT_EQ(Parsed(config).rotary_pct, 0.5);
+}
+
+TEST(Config, ReadsWhatTrainingNeeds) {
+  json config = Minimal();
+  config.update({{"attention_dropout", 0.1},
+                 {"hidden_dropout", 0.25},
+                 {"classifier_dropout", 0.9},
+                 {"initializer_range", 0.01},
+                 {"layer_norm_eps", 1e-6},
+                 {"attention_probs_dropout_prob", 0}});
+  const Config read = Parsed(config);
+  EXPECT_EQ(read.attention_dropout, 0.1);
+  EXPECT_EQ(read.hidden_dropout, 0.25);
+  EXPECT_EQ(read.initializer_range, 0.01);
+  EXPECT_EQ(read.layer_norm_eps, 1e-6);
 }
 
 TEST(Config, KnowsTheNamesOfActivations) {

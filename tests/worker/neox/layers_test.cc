@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -88,6 +89,25 @@ TEST(Layer, InitialValuesDependOnSeedAndNameOnly) {
   EXPECT_FALSE(first.parameter(kWeight).equal(other.parameter(kWeight)));
   second.Initialize(6);
   EXPECT_FALSE(first.parameter(kWeight).equal(second.parameter(kWeight)));
+}
+
+/// The embedding has more elements than are made at once.
+TEST(Layer, InitialValuesFollowTheConfigAndAreRoundedInBfloat16) {
+  Config config = Small();
+  config.vocab_size = 20000;
+  config.initializer_range = 0.3;
+  Embedding wide(config);
+  Embedding narrow(config, {.dtype = DType::kBFloat16});
+  wide.Initialize(9);
+  narrow.Initialize(9);
+  std::vector<float> expected(static_cast<size_t>(wide.weight().numel()));
+  FillInitialValues(wide.specs()[0], 9, 0, expected);
+  const at::Tensor whole = at::from_blob(expected.data(), wide.weight().sizes(), at::kFloat);
+  EXPECT_TRUE(wide.weight().equal(whole));
+  EXPECT_EQ(narrow.weight().scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(narrow.weight().equal(whole.to(at::kBFloat16)));
+  EXPECT_NEAR(whole.std().item<double>(), 0.3, 0.002);
+  EXPECT_NEAR(whole.mean().item<double>(), 0, 0.002);
 }
 
 TEST(Embedding, NamesATokenOutsideTheVocabulary) {
