@@ -1,5 +1,6 @@
 #include "worker/train/process_setup.h"
 
+#include <csignal>
 #include <limits>
 
 #include <ATen/Parallel.h>
@@ -21,6 +22,8 @@ void SetUpProcess(int64_t threads) {
   mallopt(M_MMAP_THRESHOLD, kMapFromBytes);
   mallopt(M_TRIM_THRESHOLD, kTrimFromBytes);
   at::set_num_threads(static_cast<int>(threads));
+  // A file that the system doesn't let grow is an error of its write, which is handled.
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 }  // namespace zerod::train

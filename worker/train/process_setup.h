@@ -4,7 +4,8 @@
 
 namespace zerod::train {
 
-/// Fits the C library's allocator and LibTorch's thread pool to training. Call it first, once.
+/// Fits the C library's allocator, LibTorch's thread pool and the handling of a limit on file sizes
+/// to training. Call it first, once.
 void SetUpProcess(int64_t threads);
 
 }  // namespace zerod::train
