@@ -117,12 +117,14 @@ class Group {
     bool contributed = false;
   };
 
-  // group.cc: submission
-  bool Admit(Member& member, Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // group_fault.cc: what a rank may not submit
   std::optional<Error> FindFault(const Member& member, const Operation& operation) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<Error> FindLayerFault(const Member& member, const Operation& operation) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // group.cc: submission
+  bool Admit(Member& member, Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ApplyToMember(Member& member, const Operation& operation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RegisterLayer(Member& member, const Operation& operation)

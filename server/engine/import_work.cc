@@ -1,11 +1,13 @@
 #include "server/engine/import_work.h"
 
 #include <algorithm>
-#include <future>
+#include <exception>
 #include <map>
+#include <memory>
 #include <span>
 
 #include "proto/contract/error.h"
+#include "server/engine/lane.h"
 #include "server/layout/shard_range.h"
 #include "server/store/element_cast.h"
 #include "server/store/model_file.h"
@@ -114,13 +116,23 @@ void ImportShard(const ImportWork& work, const LayerStore& layer, const Files& f
 
 void ImportShards(const ImportWork& work, const LayerStore& layer) {
   const Files files = OpenFiles(work, layer);
-  std::vector<std::future<void>> others;
-  for (int local = 1; local < work.topology.LocalRanks(); ++local) {
-    others.push_back(
-        std::async(std::launch::async, [&, local] { ImportShard(work, layer, files, local); }));
+  std::vector<std::exception_ptr> failures(work.topology.LocalRanks());
+  {
+    std::vector<std::unique_ptr<Lane>> lanes;  // joined at the end of this block
+    for (int local = 0; local < work.topology.LocalRanks(); ++local) {
+      lanes.push_back(std::make_unique<Lane>(Concat("import-", local)));
+      lanes.back()->Post([&, local] {
+        try {
+          ImportShard(work, layer, files, local);
+        } catch (...) {
+          failures[local] = std::current_exception();
+        }
+      });
+    }
   }
-  ImportShard(work, layer, files, 0);
-  for (std::future<void>& other : others) other.get();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
 }
 
 }  // namespace zerod

@@ -59,6 +59,7 @@ Daemons::Daemons(std::vector<int> ranks, std::vector<std::string> arguments)
                          "--listen",
                          Concat("127.0.0.1:", ports[node])};
     options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
+    options.environment["ZEROD_MODEL_ROOT"] = Concat(ZEROD_TEST_DATA, ",/tmp");
     options.output_path = folder_.File(Concat("out", node));
     options.error_path = folder_.File(Concat("err", node));
     processes_.push_back(std::make_unique<ChildProcess>(options));

@@ -14,7 +14,8 @@ namespace zerod {
 /// Stopped when destroyed; a daemon that doesn't end by SIGTERM fails the test.
 class Daemons {
  public:
-  /// `arguments` go to every daemon, e.g. {"--failpoints", "gather_delay_ms=50"}.
+  /// `arguments` go to every daemon, e.g. {"--failpoints", "gather_delay_ms=50"}. Weights may be
+  /// imported from the tests' data and from scratch folders, unless they say otherwise.
   explicit Daemons(std::vector<int> ranks, std::vector<std::string> arguments = {});
   ~Daemons();
 

@@ -39,7 +39,7 @@ TEST(JobTest, LayersAndTensorsHaveNamesOfTheirOwn) {
   EXPECT_EQ(RefusalOf(job, Layer("b", "b.weight")), "");
 }
 
-TEST(JobTest, OnlyFloat32IsStored) {
+TEST(JobTest, StoresNoFloat16AndReducesNothingButFloat32) {
   Job job(TwoLocalRanks());
   LayerSpec spec = Layer("a", "a.weight");
   spec.tensors[0].dtype = DType::kFloat16;
