@@ -9,11 +9,6 @@
 namespace zerod::neox {
 namespace {
 
-ErrorCode CodeOf(int reason) {
-  const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-  return full ? ErrorCode::kResourceExhausted : ErrorCode::kInternal;
-}
-
 int Retry(auto call) {
   int result = 0;
   do {
@@ -25,7 +20,7 @@ int Retry(auto call) {
 }  // namespace
 
 WriteError::WriteError(const std::string& what, const std::string& path, int reason)
-    : Error(CodeOf(reason), Concat("cannot ", what, " ", path, ": ", ErrnoText(reason))),
+    : Error(ErrorCode::kInternal, Concat("cannot ", what, " ", path, ": ", ErrnoText(reason))),
       reason_(reason) {}
 
 OutputFile::OutputFile(std::string path, uint64_t size_bytes)

@@ -142,7 +142,7 @@ class Together {
     const double sum = model_.Sum({reason})[0];
     if (failure != nullptr) std::rethrow_exception(failure);
     if (sum == kFine) return;
-    throw Error(sum == kOther ? ErrorCode::kAborted : ErrorCode::kInternal,
+    throw Error(ErrorCode::kInternal,
                 Concat("rank 0 could not export to ", folder_, ": ",
                        sum == kOther ? "its message says why" : ErrnoText(static_cast<int>(sum))));
   }
