@@ -22,7 +22,10 @@ constexpr size_t kEarlyMessagesMax = 1 << 16;
 }  // namespace
 
 bool Engine::Impl::SomethingToDo() const {
-  return stopping_ || (group_ && group_->over()) || (IsForming() && !group_);
+  return stopping_ || (group_ && group_->over()) || (IsForming() && !group_) ||
+         std::ranges::any_of(successors_, [this](const auto& member) {
+           return HolderOf(member->local_rank) == nullptr;
+         });
 }
 
 void Engine::Impl::ControlLoop() {
@@ -38,6 +41,7 @@ void Engine::Impl::ControlLoop() {
       const Clock::duration pause = now - std::exchange(watched, now);
       if (group_ && pause > kPause) group_->ExcusePause(pause);
       if (group_) group_->CheckLateness(now);
+      AdmitSuccessors(now);
       WatchPending(now);
       end = group_ && group_->over();
       form = !group_ && IsForming();

@@ -52,8 +52,12 @@ class Engine::Impl {
   // engine.cc: attaches
   void CheckRequest(const AttachRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckPlace(const AttachRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CheckNotTaken(const AttachRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckLikeOthers(const AttachRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Who has this rank; nullptr if nobody.
+  const Member* HolderOf(int local_rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Admit(std::unique_ptr<Member> member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Admits those whose rank has become free and refuses those who have waited long enough.
+  void AdmitSuccessors(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Member* Find(uint64_t attach_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasActiveGroup() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -98,7 +102,8 @@ class Engine::Impl {
   uint64_t next_attach_id_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t epoch_seen_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  std::map<int, std::unique_ptr<Member>> pending_ ABSL_GUARDED_BY(mutex_);  // by local rank
+  std::vector<std::unique_ptr<Member>> successors_ ABSL_GUARDED_BY(mutex_);  // rank still taken
+  std::map<int, std::unique_ptr<Member>> pending_ ABSL_GUARDED_BY(mutex_);   // by local rank
   Clock::time_point pending_warned_ ABSL_GUARDED_BY(mutex_);
   bool proposed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<int, Proposal> proposals_ ABSL_GUARDED_BY(mutex_);  // node 0: by node
