@@ -1,6 +1,7 @@
 // Engine: the control thread forms groups, ends them and watches the clock.
 
 #include <algorithm>
+#include <span>
 
 #include <spdlog/spdlog.h>
 
@@ -57,6 +58,7 @@ void Engine::Impl::ProposeIfComplete() {
   if (static_cast<int>(pending_.size()) < options_.ranks) return;
   const AttachRequest& request = pending_.begin()->second->request;
   Proposal proposal;
+  proposal.number = ++proposal_number_;
   proposal.job_id = request.job_id;
   proposal.mode = request.mode;
   proposal.epoch_seen = epoch_seen_;
@@ -96,9 +98,15 @@ void Engine::Impl::DecideIfComplete() {
 }
 
 void Engine::Impl::Accept(const Decision& decision) {
-  const bool awaited = std::exchange(proposed_, false);
+  // One that answers a proposal which was withdrawn since knows nothing of the workers of now.
+  const std::span<const uint64_t> numbers = decision.numbers;
+  const size_t node = options_.node;
+  const bool awaited = proposed_ && node < numbers.size() && numbers[node] == proposal_number_;
+  if (awaited) proposed_ = false;
   if (!decision.accepted) {
-    if (awaited) FaultPending(Error(decision.code, decision.message));
+    if (!awaited) return;
+    spdlog::warn("the workers of job '{}' are refused: {}", decision.job_id, decision.message);
+    FaultPending(Error(decision.code, decision.message));
     return;
   }
   epoch_seen_ = std::max(epoch_seen_, decision.new_epoch);

@@ -106,6 +106,7 @@ class Engine::Impl {
   std::map<int, std::unique_ptr<Member>> pending_ ABSL_GUARDED_BY(mutex_);   // by local rank
   Clock::time_point pending_warned_ ABSL_GUARDED_BY(mutex_);
   bool proposed_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t proposal_number_ ABSL_GUARDED_BY(mutex_) = 0;       // of the newest one
   std::map<int, Proposal> proposals_ ABSL_GUARDED_BY(mutex_);  // node 0: by node
   std::optional<Decision> decision_
       ABSL_GUARDED_BY(mutex_);  // accepted: the group is being formed; else one is ending
