@@ -11,7 +11,9 @@ sum before the model. The first step is timed from the start of the first proces
 
 A comparison is void when a loss differs too much at any step from a single process that computes
 the mean gradient of all ranks and sums its norm in float64: by 1e-5, or 3e-4 for systems that sum
-the norm in float32. Exit code: 0, or 1 when something was void or failed, 2 for wrong options.
+the norm in float32. At the end the AdamW updates alone are compared (peers/adam_speed.py). Exit
+code: 0, or 1 when something was void or failed or zerod's AdamW is slower than DeepSpeed's, 2 for
+wrong options.
 """
 import argparse
 import collections
@@ -47,7 +49,7 @@ def say(text):
 # ---- one run
 
 
-def run_once(runner, arguments):
+def run_once(runner, arguments, accepted=(0,)):
     """Runs a runner to its end; its report, or None (and a message) when it failed."""
     command = [sys.executable, os.path.join(PEERS, runner), *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -59,7 +61,7 @@ def run_once(runner, arguments):
         if process.poll() is None:
             process.terminate()  # it ends its own processes
             process.wait()
-    if process.returncode:
+    if process.returncode not in accepted:
         say(errors.strip())
         return None
     return json.loads(output.splitlines()[-1])
@@ -165,6 +167,14 @@ def make_row(options, point, name, rounds, reference):
         row["ratio_to_limit"] = round(statistics.median(ratios), 3)
         row["ratio_range"] = [round(min(ratios), 3), round(max(ratios), 3)]
     return row
+
+
+def measure_adamw(options):
+    """A result row of another kind: AdamW's time per parameter, of zerod and of the peers."""
+    say("AdamW alone")
+    # Exit code 1 comes with a result too, if it is "slower".
+    row = run_once("adam_speed.py", ["--build", options.build, "--rounds", options.rounds + 2])
+    return row or {"adamw_ns_per_parameter": None, "verdict": "failed"}
 
 
 # ---- output

@@ -135,6 +135,22 @@ INSTANTIATE_TEST_SUITE_P(
               {"151 bytes"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(ProgramExitTest, WhatCannotBePrintedIsAnError) {
+  const ScratchFolder folder;
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{ZEROD_PROGRAM_ZEROD, "--print-config"},
+        {ZEROD_PROGRAM_ZEROCTL, "--help"},
+        {ZEROD_PROGRAM_ZEROD_TRAIN, "--help"}}) {
+    ChildOptions options;
+    options.arguments = arguments;
+    options.output_path = "/dev/full";
+    options.error_path = folder.File("err");
+    EXPECT_EQ(ChildProcess(options).Wait(kTimeout), 1) << arguments[0];
+    EXPECT_THAT(ReadWholeFile(options.error_path),
+                HasSubstr("can't write to standard output: No space left on device"));
+  }
+}
+
 TEST_F(TrainExitTest, ASignalToOneRankEndsAllAfterTheSameStep) {
   for (const int signal : {SIGTERM, SIGINT}) {
     const Daemons daemons({2});
