@@ -61,18 +61,13 @@ class Engine::Impl {
   Member* Find(uint64_t attach_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasActiveGroup() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // engine_control.cc: forming and ending groups
+  // engine_control.cc: agreeing with the other nodes, ending groups
   void ControlLoop();
   bool SomethingToDo() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ProposeIfComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(int node, const Proposal& proposal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DecideIfComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Accept(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FormGroup();
-  Group::Setup PrepareGroup(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Job& PrepareJob(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void StartGroup(Group::Setup setup) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveUpForming(const Decision& decision, const Error& cause);
   bool IsForming() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return decision_ && decision_->accepted;
   }
@@ -80,13 +75,21 @@ class Engine::Impl {
   void SpoilForming(const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnPeerMessageEarly(int node, const PeerMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ConnectCommunicators(Group::Setup& setup, std::shared_ptr<PeerStore> store);
   void EndGroup();
   void WatchPending(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string MissingText() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FaultPending(const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Withdraw(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // engine_form.cc: forming groups
+  void FormGroup();
+  Group::Setup PrepareGroup(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Job& PrepareJob(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ConnectCommunicators(Group::Setup& setup, std::shared_ptr<PeerStore> store);
+  void StartGroup(Group::Setup setup) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpForming(const Decision& decision, const Error& cause);
+
+  // engine_report.cc
   void AddToTotals(const Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void AddTraffic(const Group& group, StatusReport& report);
   const Job& JobOf(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
