@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "proto/contract/error.h"
+#include "proto/contract/standard_output.h"
 #include "server/cluster/cluster.h"
 #include "server/config/command_line.h"
 #include "server/engine/engine.h"
@@ -164,7 +165,7 @@ int Main(const std::vector<std::string>& arguments) {
   try {
     const StartRequest request = ReadCommandLine(arguments, ProcessEnvironment(), ZEROD_VERSION);
     if (request.mode == StartMode::kPrintAndExit) {
-      std::cout << request.text << std::flush;
+      WriteStandardOutput(request.text);
       return 0;
     }
     return Serve(request.options);

@@ -1,3 +1,4 @@
+#include <exception>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "client/ctl/json_view.h"
 #include "client/ctl/table_view.h"
 #include "proto/contract/error.h"
+#include "proto/contract/standard_output.h"
 
 namespace zerod::ctl {
 namespace {
@@ -63,16 +65,16 @@ std::string Ask(const CtlOptions& options, AdminClient& client) {
 
 int Run(const CtlOptions& options) {
   if (options.command == Command::kPrintAndExit) {
-    std::cout << options.text << std::flush;
+    WriteStandardOutput(options.text);
     return 0;
   }
   AdminClient client(options.address, options.timeout);
   if (options.command == Command::kHealth) {
     const v1::StatusReply status = client.Status();
-    std::cout << (options.json ? HealthJson(status) : HealthText(status)) << std::flush;
+    WriteStandardOutput(options.json ? HealthJson(status) : HealthText(status));
     return status.healthy() ? 0 : kExitUnhealthy;
   }
-  std::cout << Ask(options, client) << std::flush;
+  WriteStandardOutput(Ask(options, client));
   return 0;
 }
 
@@ -89,6 +91,9 @@ int Main(const std::vector<std::string>& arguments) {
   } catch (const Error& error) {
     std::cerr << "zeroctl: " << error.what() << "\n";
     return ExitCodeOfReply(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << "zeroctl: unexpected failure: " << error.what() << "\n";
+    return kExitError;
   }
 }
 

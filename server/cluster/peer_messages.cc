@@ -52,11 +52,13 @@ void Fill(const Proposal& proposal, v1::PeerMessage& message) {
   out.set_tensor_parallel(proposal.tensor_parallel);
   out.set_withdrawn(proposal.withdrawn);
   out.set_reason(proposal.reason);
+  out.set_number(proposal.number);
 }
 
 Proposal From(const v1::Proposal& message) {
   Require(1 <= message.mode() && message.mode() <= 3, "unknown attach mode ", message.mode());
-  return {.job_id = Text(message.job_id(), "the job id"),
+  return {.number = message.number(),
+          .job_id = Text(message.job_id(), "the job id"),
           .mode = static_cast<int>(message.mode()),
           .exists = message.exists(),
           .plan_hash = message.plan_hash(),
@@ -78,10 +80,12 @@ void Fill(const Decision& decision, v1::PeerMessage& message) {
   out.set_new_epoch(decision.new_epoch);
   out.set_code(static_cast<uint32_t>(decision.code));
   out.set_message(decision.message);
+  out.mutable_numbers()->Assign(decision.numbers.begin(), decision.numbers.end());
 }
 
 Decision From(const v1::Decision& message) {
-  return {.job_id = Text(message.job_id(), "the job id"),
+  return {.numbers = {message.numbers().begin(), message.numbers().end()},
+          .job_id = Text(message.job_id(), "the job id"),
           .accepted = message.accepted(),
           .created = message.created(),
           .new_epoch = message.new_epoch(),

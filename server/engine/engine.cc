@@ -1,6 +1,7 @@
 #include "server/engine/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -14,6 +15,9 @@ namespace {
 constexpr size_t kJobIdBytesMax = 120;
 constexpr int kGradientSlotsMax = 64;
 constexpr int kWorldMax = 4096;  // what a SegmentTag can name
+/// How long a taken rank may still turn out to be free: the daemon reads the broken stream of a
+/// killed worker a little later than its successor's first message, on a busy machine much later.
+constexpr std::chrono::seconds kTakenGrace{2};
 
 }  // namespace
 
@@ -89,21 +93,16 @@ void Engine::Impl::CheckPlace(const AttachRequest& request) const {
   }
 }
 
-void Engine::Impl::CheckNotTaken(const AttachRequest& request) const {
-  const Member* taken = nullptr;
-  if (const auto found = pending_.find(request.local_rank); found != pending_.end()) {
-    taken = found->second.get();
-  } else if (const auto forming = forming_.find(request.local_rank); forming != forming_.end()) {
-    taken = forming->second.get();
-  } else if (HasActiveGroup()) {
-    const Member& member = *group_->members()[request.local_rank];
-    if (member.state == Member::State::kActive) taken = &member;
+const Member* Engine::Impl::HolderOf(int local_rank) const {
+  if (const auto found = pending_.find(local_rank); found != pending_.end()) {
+    return found->second.get();
   }
-  if (taken == nullptr) return;
-  throw Error(ErrorCode::kAlreadyExists,
-              Concat("rank ", request.rank, " is taken by pid ", taken->request.pid, " (",
-                     taken->request.program, ", job '", taken->request.job_id,
-                     "'); stop that process or use another rank"));
+  if (const auto found = forming_.find(local_rank); found != forming_.end()) {
+    return found->second.get();
+  }
+  if (!HasActiveGroup()) return nullptr;
+  const Member& member = *group_->members()[local_rank];
+  return member.state == Member::State::kActive ? &member : nullptr;
 }
 
 void Engine::Impl::CheckLikeOthers(const AttachRequest& request) const {
@@ -128,8 +127,6 @@ uint64_t Engine::Impl::Attach(const AttachRequest& request, std::shared_ptr<Work
   if (stopping_) throw Error(ErrorCode::kUnavailable, "zerod is stopping");
   CheckRequest(request);
   CheckPlace(request);
-  CheckNotTaken(request);
-  CheckLikeOthers(request);
   auto member = std::make_unique<Member>();
   member->attach_id = next_attach_id_++;
   member->token = tokens_();
@@ -139,10 +136,43 @@ uint64_t Engine::Impl::Attach(const AttachRequest& request, std::shared_ptr<Work
   member->events = std::move(events);
   member->attached_at = Clock::now();
   const uint64_t attach_id = member->attach_id;
-  if (pending_.empty()) pending_warned_ = member->attached_at;
-  pending_[request.local_rank] = std::move(member);
-  ProposeIfComplete();
+  if (HolderOf(request.local_rank) != nullptr) {
+    successors_.push_back(std::move(member));
+  } else {
+    Admit(std::move(member));
+  }
   return attach_id;
+}
+
+void Engine::Impl::Admit(std::unique_ptr<Member> member) {
+  CheckPlace(member->request);  // of a successor, the nodes may have changed meanwhile
+  CheckLikeOthers(member->request);
+  if (pending_.empty()) pending_warned_ = Clock::now();
+  const int local_rank = member->local_rank;
+  pending_[local_rank] = std::move(member);
+  ProposeIfComplete();
+}
+
+void Engine::Impl::AdmitSuccessors(Clock::time_point now) {
+  for (auto& successor : std::exchange(successors_, {})) {
+    const std::shared_ptr<WorkerEvents> events = successor->events;
+    const Member* holder = HolderOf(successor->local_rank);
+    if (holder == nullptr) {
+      try {
+        Admit(std::move(successor));
+      } catch (const Error& error) {
+        events->OnFault(error);
+      }
+    } else if (now - successor->attached_at < kTakenGrace) {
+      successors_.push_back(std::move(successor));
+    } else {
+      events->OnFault(
+          Error(ErrorCode::kAlreadyExists,
+                Concat("rank ", successor->rank, " is taken by pid ", holder->request.pid, " (",
+                       holder->request.program, ", job '", holder->request.job_id,
+                       "'); stop that process or use another rank")));
+    }
+  }
 }
 
 Member* Engine::Impl::Find(uint64_t attach_id) const {
@@ -178,6 +208,7 @@ void Engine::Impl::Disconnect(uint64_t attach_id, const std::string& reason) {
     SpoilForming(Error(ErrorCode::kAborted, Concat("rank ", member->rank, " is gone: ", reason)));
     return;
   }
+  std::erase_if(successors_, [&](const auto& member) { return member->attach_id == attach_id; });
   const auto found = std::ranges::find_if(
       pending_, [&](const auto& entry) { return entry.second->attach_id == attach_id; });
   if (found == pending_.end()) return;
@@ -227,6 +258,7 @@ void Engine::Impl::Stop(const std::string& reason) {
   const Error error(ErrorCode::kUnavailable, reason);
   Withdraw(reason);
   FaultPending(error);
+  for (auto& member : std::exchange(successors_, {})) member->events->OnFault(error);
   SpoilForming(error);
   if (group_) group_->Abort(error);
   auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

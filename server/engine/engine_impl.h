@@ -52,23 +52,22 @@ class Engine::Impl {
   // engine.cc: attaches
   void CheckRequest(const AttachRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckPlace(const AttachRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CheckNotTaken(const AttachRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckLikeOthers(const AttachRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Who has this rank; nullptr if nobody.
+  const Member* HolderOf(int local_rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Admit(std::unique_ptr<Member> member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Admits those whose rank has become free and refuses those who have waited long enough.
+  void AdmitSuccessors(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Member* Find(uint64_t attach_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasActiveGroup() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // engine_control.cc: forming and ending groups
+  // engine_control.cc: agreeing with the other nodes, ending groups
   void ControlLoop();
   bool SomethingToDo() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ProposeIfComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(int node, const Proposal& proposal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DecideIfComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Accept(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FormGroup();
-  Group::Setup PrepareGroup(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Job& PrepareJob(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void StartGroup(Group::Setup setup) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveUpForming(const Decision& decision, const Error& cause);
   bool IsForming() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return decision_ && decision_->accepted;
   }
@@ -76,13 +75,21 @@ class Engine::Impl {
   void SpoilForming(const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnPeerMessageEarly(int node, const PeerMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ConnectCommunicators(Group::Setup& setup, std::shared_ptr<PeerStore> store);
   void EndGroup();
   void WatchPending(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string MissingText() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FaultPending(const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Withdraw(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // engine_form.cc: forming groups
+  void FormGroup();
+  Group::Setup PrepareGroup(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Job& PrepareJob(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ConnectCommunicators(Group::Setup& setup, std::shared_ptr<PeerStore> store);
+  void StartGroup(Group::Setup setup) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpForming(const Decision& decision, const Error& cause);
+
+  // engine_report.cc
   void AddToTotals(const Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void AddTraffic(const Group& group, StatusReport& report);
   const Job& JobOf(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -98,9 +105,11 @@ class Engine::Impl {
   uint64_t next_attach_id_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t epoch_seen_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  std::map<int, std::unique_ptr<Member>> pending_ ABSL_GUARDED_BY(mutex_);  // by local rank
+  std::vector<std::unique_ptr<Member>> successors_ ABSL_GUARDED_BY(mutex_);  // rank still taken
+  std::map<int, std::unique_ptr<Member>> pending_ ABSL_GUARDED_BY(mutex_);   // by local rank
   Clock::time_point pending_warned_ ABSL_GUARDED_BY(mutex_);
   bool proposed_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t proposal_number_ ABSL_GUARDED_BY(mutex_) = 0;       // of the newest one
   std::map<int, Proposal> proposals_ ABSL_GUARDED_BY(mutex_);  // node 0: by node
   std::optional<Decision> decision_
       ABSL_GUARDED_BY(mutex_);  // accepted: the group is being formed; else one is ending

@@ -51,9 +51,8 @@ std::string FirstStateDifference(int first_node, const Proposal& first, int node
   return {};
 }
 
-}  // namespace
-
-Decision DecideFormation(const std::map<int, Proposal>& proposals) {
+/// The decision but for the numbers that it answers.
+Decision Decide(const std::map<int, Proposal>& proposals) {
   const auto& [first_node, first] = *proposals.begin();
   uint64_t epoch_seen = 0;
   for (const auto& [node, proposal] : proposals) {
@@ -69,7 +68,7 @@ Decision DecideFormation(const std::map<int, Proposal>& proposals) {
                          "; attach to it or drop it (zeroctl drop ", first.job_id, ")"));
   }
   if (first.mode == 2 && !first.exists) {
-    return Refuse(first.job_id, ErrorCode::kNotFound,
+    return Refuse(first.job_id, ErrorCode::kInvalidArgument,
                   Concat("there is no job '", first.job_id, "' to attach to (see zeroctl jobs)"));
   }
   Decision decision;
@@ -77,6 +76,14 @@ Decision DecideFormation(const std::map<int, Proposal>& proposals) {
   decision.accepted = true;
   decision.created = !first.exists;
   decision.new_epoch = epoch_seen + 1;
+  return decision;
+}
+
+}  // namespace
+
+Decision DecideFormation(const std::map<int, Proposal>& proposals) {
+  Decision decision = Decide(proposals);
+  for (const auto& [node, proposal] : proposals) decision.numbers.push_back(proposal.number);
   return decision;
 }
 

@@ -29,6 +29,7 @@ Group::Group(Setup setup)
       order_(topology_.World(), [this](const Fingerprint& f) { return Describe(f); }) {
   for (int local = 0; local < LocalRanks(); ++local) {
     members_[local]->version = job_.step;
+    reduce_buffers_.emplace_back(options_.failpoints.poison_fresh_memory);
     lanes_.push_back(std::make_unique<Lane>(Concat("lane-", members_[local]->rank)));
   }
   node_lane_ = std::make_unique<Lane>("node-lane");

@@ -189,7 +189,7 @@ class Group {
 
   void Broadcast(decltype(PeerMessage::body) body) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int LocalRanks() const { return topology_.LocalRanks(); }
-  ShardContext ContextOf(int local_rank) const;
+  ShardContext ContextOf(int local_rank);
   /// Runs lane work; an error ends the epoch. Returns whether there was none.
   template <typename Work>
   bool Guarded(Work&& work);
@@ -209,6 +209,7 @@ class Group {
   std::vector<std::unique_ptr<Member>> members_;
   std::unique_ptr<Communicator> gather_communicator_;
   std::unique_ptr<Communicator> reduce_communicator_;
+  std::vector<ReduceBuffers> reduce_buffers_;  // by local rank, each for its lane
   LayerExchange exchange_;
   OrderCheck order_;
   std::optional<Residency> residency_;  // from Seal on

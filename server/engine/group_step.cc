@@ -11,9 +11,9 @@
 
 namespace zerod {
 
-ShardContext Group::ContextOf(int local_rank) const {
+ShardContext Group::ContextOf(int local_rank) {
   return {topology_, local_rank, kernels_, reduce_communicator_.get(),
-          options_.failpoints.poison_fresh_memory};
+          &reduce_buffers_[local_rank]};
 }
 
 void Group::PostReduce(const Dispatched& operation) {

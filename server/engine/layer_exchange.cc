@@ -17,11 +17,10 @@ SegmentTag Tag(OperationKind kind, uint64_t ticket, int layer, int chunk, int ra
 
 }  // namespace
 
-int64_t LayerExchange::Gather(const LayerStore& layer, uint64_t ticket) const {
+void LayerExchange::Gather(const LayerStore& layer, uint64_t ticket) const {
   std::vector<SendSegment> sends;
   std::vector<ReceiveSegment> receives;
   const int own = topology_.node;
-  int64_t sent_bytes = 0;
   for (size_t chunk = 0; chunk < layer.plan().chunks.size(); ++chunk) {
     for (int node = 0; node < topology_.NodeCount(); ++node) {
       if (node == own) continue;
@@ -35,11 +34,9 @@ int64_t LayerExchange::Gather(const LayerStore& layer, uint64_t ticket) const {
           {node,
            Tag(OperationKind::kGather, ticket, layer.index(), chunk, topology_.FirstRank(node)),
            layer.ShardBytes(chunk, topology_.FirstRank(node), topology_.Ranks(node))});
-      sent_bytes += static_cast<int64_t>(outgoing.size());
     }
   }
   if (communicator_ != nullptr) communicator_->Exchange(sends, receives, kNoTimeout);
-  return sent_bytes;
 }
 
 void LayerExchange::Write(const LayerStore& layer, uint64_t ticket, int source_rank,

@@ -18,8 +18,8 @@ class LayerExchange {
   LayerExchange(const Topology& topology, Communicator* communicator)
       : topology_(topology), communicator_(communicator) {}
 
-  /// Sends this node's shards to all nodes and receives theirs in place. Returns the bytes sent.
-  int64_t Gather(const LayerStore& layer, uint64_t ticket) const;
+  /// Sends this node's shards to all nodes and receives theirs in place.
+  void Gather(const LayerStore& layer, uint64_t ticket) const;
 
   /// Scatters float32 values from the staging buffer of `source_rank` (`stage` on its node, empty
   /// elsewhere) into all shards: masters and parameters. Gaps between tensors become zero.

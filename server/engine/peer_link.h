@@ -14,6 +14,7 @@ namespace zerod {
 
 /// A node whose local ranks are all attached proposes to node 0 to form the group.
 struct Proposal {
+  uint64_t number = 0;  ///< of this node's proposals; the decision repeats it
   std::string job_id;
   int mode = 3;  ///< 1 create, 2 attach, 3 attach or create
   bool exists = false;
@@ -30,6 +31,7 @@ struct Proposal {
 
 /// Node 0's answer, the same to all nodes.
 struct Decision {
+  std::vector<uint64_t> numbers;  ///< by node: of the proposal that this answers
   std::string job_id;
   bool accepted = false;
   bool created = false;

@@ -1,8 +1,6 @@
 #include "server/engine/shard_work.h"
 
 #include <algorithm>
-#include <limits>
-#include <memory>
 #include <span>
 
 #include "proto/contract/error.h"
@@ -30,22 +28,6 @@ std::vector<const float*> SlotShards(const ReduceWork& work, const ChunkPlan& ch
   return sources;
 }
 
-/// Buffers for what crosses between nodes: one shard per remote rank to send to, and per node.
-class RemoteBuffers {
- public:
-  RemoteBuffers(size_t count, int64_t numel, bool poison) : numel_(numel) {
-    for (size_t i = 0; i < count; ++i) {
-      buffers_.push_back(std::make_unique_for_overwrite<float[]>(numel));
-      if (poison) std::ranges::fill(at(i), std::numeric_limits<float>::quiet_NaN());
-    }
-  }
-  std::span<float> at(size_t index) { return {buffers_[index].get(), static_cast<size_t>(numel_)}; }
-
- private:
-  const int64_t numel_;
-  std::vector<std::unique_ptr<float[]>> buffers_;
-};
-
 /// Remote ranks whose segments this lane sums and sends.
 std::vector<int> RemoteTargets(const Topology& topology, int local_rank) {
   std::vector<int> ranks;
@@ -60,44 +42,70 @@ std::vector<int> RemoteTargets(const Topology& topology, int local_rank) {
   return ranks;
 }
 
-/// Exchanges node sums and returns the sources of this rank's shard: one sum per node, in order.
-/// `buffers` holds them: first the outgoing ones, then one per node.
-std::vector<const float*> ExchangeNodeSums(const ShardContext& context, const LayerStore& layer,
-                                           const ReduceWork& work, int chunk,
-                                           RemoteBuffers& buffers) {
+/// What this rank's shard is the sum of.
+struct ShardSources {
+  std::vector<const float*> local;  // this node's ranks
+  std::vector<const float*> nodes;  // sums of the nodes, in order; this node's is null
+  float* own_sum = nullptr;         // room for a block of it; null if one source is all of it
+};
+
+/// Exchanges node sums. The sources are valid until the lane's buffers are taken again.
+ShardSources ExchangeNodeSums(const ShardContext& context, const LayerStore& layer,
+                              const ReduceWork& work, int chunk) {
   const Topology& topology = context.topology;
   const ChunkPlan& plan = layer.plan().chunks[chunk];
   const int own_rank = topology.FirstRank(topology.node) + context.local_rank;
   const std::vector<int> targets = RemoteTargets(topology, context.local_rank);
+  // The slot of a lone rank is the node's sum and goes out from where it lies.
+  const bool sums = topology.LocalRanks() > 1;
+  const size_t received_count = topology.NodeCount() - 1;
+  const std::vector<std::span<float>> buffers =
+      context.buffers->Take(received_count + (sums ? targets.size() + 1 : 0), plan.shard_numel);
+  auto buffer = buffers.begin();
   std::vector<SendSegment> sends;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    context.kernels.SumTo(buffers.at(i), SlotShards(work, plan, targets[i]));
-    sends.push_back({topology.NodeOf(targets[i]),
-                     ReduceTag(work.ticket, layer.index(), chunk, targets[i]),
-                     std::as_bytes(buffers.at(i))});
+  for (int target : targets) {
+    const std::vector<const float*> slots = SlotShards(work, plan, target);
+    std::span<const float> sum(slots.front(), plan.shard_numel);
+    if (sums) {
+      context.kernels.SumTo(*buffer, slots);
+      sum = *buffer++;
+    }
+    sends.push_back({topology.NodeOf(target), ReduceTag(work.ticket, layer.index(), chunk, target),
+                     std::as_bytes(sum)});
   }
+  ShardSources sources{SlotShards(work, plan, own_rank), {}};
+  if (sums) sources.own_sum = buffers.back().data();
   std::vector<ReceiveSegment> receives;
-  std::vector<const float*> sources;
   for (int node = 0; node < topology.NodeCount(); ++node) {
-    const std::span<float> buffer = buffers.at(targets.size() + node);
-    sources.push_back(buffer.data());
+    sources.nodes.push_back(node == topology.node ? nullptr : buffer->data());
     if (node == topology.node) continue;
     receives.push_back({node, ReduceTag(work.ticket, layer.index(), chunk, own_rank),
-                        std::as_writable_bytes(buffer)});
+                        std::as_writable_bytes(*buffer++)});
   }
-  context.kernels.SumTo(buffers.at(targets.size() + topology.node),
-                        SlotShards(work, plan, own_rank));
   context.reduce_communicator->Exchange(sends, receives, kNoTimeout);
   return sources;
 }
 
+/// Each source's elements from `begin` on; null stays null.
+std::vector<const float*> From(std::vector<const float*> sources, size_t begin) {
+  for (const float*& source : sources) source += source == nullptr ? 0 : begin;
+  return sources;
+}
+
+/// Returns the sum of squares of the new accumulator. This node's sum is made block by block: it
+/// never leaves the cache.
 double AddToAccumulator(const ShardContext& context, std::span<float> accumulator,
-                        std::vector<const float*> sources, bool overwrite) {
+                        const ShardSources& shard, bool overwrite) {
   double sum_squares = 0;
   for (size_t begin = 0; begin < accumulator.size(); begin += kBlockNumel) {
     const size_t numel = std::min<size_t>(kBlockNumel, accumulator.size() - begin);
-    sum_squares += context.kernels.SumInto(accumulator.subspan(begin, numel), sources, overwrite);
-    for (const float*& source : sources) source += numel;
+    const std::vector<const float*> local = From(shard.local, begin);
+    if (shard.own_sum != nullptr) context.kernels.SumTo({shard.own_sum, numel}, local);
+    std::vector<const float*> sources = From(shard.nodes, begin);
+    const float* own = shard.own_sum != nullptr ? shard.own_sum : local.front();
+    std::ranges::replace(sources, nullptr, own);
+    sum_squares += context.kernels.SumInto(accumulator.subspan(begin, numel),
+                                           sources.empty() ? local : sources, overwrite);
   }
   return sum_squares;
 }
@@ -113,16 +121,10 @@ double ReduceShard(const ShardContext& context, const LayerStore& layer, const R
     const ChunkPlan& plan = layer.plan().chunks[i];
     if (!plan.trainable) continue;
     const std::span<float> accumulator = layer.Accumulator(chunk, context.local_rank);
-    if (topology.NodeCount() == 1) {
-      sum_squares +=
-          AddToAccumulator(context, accumulator, SlotShards(work, plan, own_rank), work.overwrite);
-      continue;
-    }
-    RemoteBuffers buffers(RemoteTargets(topology, context.local_rank).size() + topology.NodeCount(),
-                          plan.shard_numel, context.poison);
-    sum_squares +=
-        AddToAccumulator(context, accumulator,
-                         ExchangeNodeSums(context, layer, work, chunk, buffers), work.overwrite);
+    const ShardSources sources = topology.NodeCount() == 1
+                                     ? ShardSources{SlotShards(work, plan, own_rank), {}}
+                                     : ExchangeNodeSums(context, layer, work, chunk);
+    sum_squares += AddToAccumulator(context, accumulator, sources, work.overwrite);
   }
   return sum_squares;
 }

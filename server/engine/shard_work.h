@@ -6,6 +6,7 @@
 
 #include "proto/contract/operation.h"
 #include "server/collective/communicator.h"
+#include "server/engine/reduce_buffers.h"
 #include "server/optimizer/kernels.h"
 #include "server/store/job.h"
 #include "server/store/layer_store.h"
@@ -18,7 +19,7 @@ struct ShardContext {
   int local_rank = 0;
   const OptimizerKernels& kernels;
   Communicator* reduce_communicator = nullptr;  ///< null on a single node
-  bool poison = false;                          ///< fill fresh buffers with NaN
+  ReduceBuffers* buffers = nullptr;             ///< the lane's; null on a single node
 };
 
 /// One reduce-scatter as its lanes see it.

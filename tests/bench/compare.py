@@ -11,7 +11,9 @@ sum before the model. The first step is timed from the start of the first proces
 
 A comparison is void when a loss differs too much at any step from a single process that computes
 the mean gradient of all ranks and sums its norm in float64: by 1e-5, or 3e-4 for systems that sum
-the norm in float32. Exit code: 0, or 1 when something was void or failed, 2 for wrong options.
+the norm in float32. At the end the AdamW updates alone are compared (peers/adam_speed.py). Exit
+code: 0, or 1 when something was void or failed or zerod's AdamW is slower than DeepSpeed's, 2 for
+wrong options.
 """
 import argparse
 import collections
@@ -47,7 +49,7 @@ def say(text):
 # ---- one run
 
 
-def run_once(runner, arguments):
+def run_once(runner, arguments, accepted=(0,)):
     """Runs a runner to its end; its report, or None (and a message) when it failed."""
     command = [sys.executable, os.path.join(PEERS, runner), *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -59,7 +61,7 @@ def run_once(runner, arguments):
         if process.poll() is None:
             process.terminate()  # it ends its own processes
             process.wait()
-    if process.returncode:
+    if process.returncode not in accepted or not output.strip():
         say(errors.strip())
         return None
     return json.loads(output.splitlines()[-1])
@@ -167,6 +169,15 @@ def make_row(options, point, name, rounds, reference):
     return row
 
 
+def measure_adamw(options):
+    """A result row of another kind: AdamW's time per parameter, of zerod and of the peers."""
+    say("AdamW alone")
+    # Exit code 1 comes with a result when zerod is slower.
+    row = run_once("adam_speed.py", ["--build", options.build, "--rounds", options.rounds + 2],
+                   accepted=(0, 1))
+    return row or {"adamw_ns_per_parameter": None, "verdict": "failed"}
+
+
 # ---- output
 
 
@@ -204,6 +215,24 @@ def table_cells(row, fsdp2_mb, options):
             "; ".join(notes)]
 
 
+def print_adamw(row):
+    """One line below the tables."""
+    taken = row["adamw_ns_per_parameter"]
+    if taken is None:
+        print("\nAdamW: FAILED", flush=True)
+        return
+    print("\nAdamW, 1 thread, ns per parameter: "
+          + ", ".join(f"{name} {ns:.2f}" for name, ns in taken.items())
+          + "; zerod to DeepSpeed's {:.2f}".format(row["zerod_to"]["deepspeed"])
+          + (" (SLOWER)" if row["verdict"] == "slower" else ""), flush=True)
+
+
+def write_json(options, rows):
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(rows, file, indent=1)
+
+
 def points(text):
     """A list of (micro-batch, sequence) from "1x64,4x128"."""
     found = [tuple(map(int, point.split("x"))) for point in text.split(",")]
@@ -234,8 +263,10 @@ def parse_options():
     parser.add_argument("--preset", default="bench33m", help="bench33m (default) or tiny1m")
     parser.add_argument("--build", default=os.path.join(BENCH, "..", "..", "build"),
                         help="zerod's build folder (build/ at the top)")
-    parser.add_argument("--json", metavar="FILE", help="write the results here as a list")
+    parser.add_argument("--json", metavar="FILE",
+                        help="write the results here as a list, AdamW alone as its last entry")
     parser.add_argument("--no-memory", action="store_true", help="leave out the memory runs")
+    parser.add_argument("--no-adamw", action="store_true", help="leave out AdamW alone")
     parser.add_argument("--max-other", type=float, default=0.2, metavar="CORES",
                         help="cores that other processes may use during a run (0.2)")
     parser.add_argument("--retries", type=int, default=2,
@@ -264,12 +295,14 @@ def main():
         found = measure_point(options, point)
         print_table(point, found, options)
         rows += found
-        if options.json:
-            with open(options.json, "w") as file:
-                json.dump(rows, file, indent=1)
+        write_json(options, rows)
+    if not options.no_adamw:
+        rows.append(measure_adamw(options))
+        print_adamw(rows[-1])
+        write_json(options, rows)
     bad = [row for row in rows if row["verdict"] != "ok"]
     if bad:
-        sys.exit(f"{len(bad)} of {len(rows)} comparisons are void or failed")
+        sys.exit(f"{len(bad)} of {len(rows)} comparisons are void, failed or slower")
 
 
 if __name__ == "__main__":

@@ -125,6 +125,8 @@ void SumTo(benchmark::State& state, InstructionSet set) {
 }
 
 BENCHMARK(Memcpy)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(AdamW, as_in_daemon, DetectInstructionSet(), /*huge_pages=*/true)
+    ->Unit(benchmark::kMillisecond);
 
 // The columns of one instruction set.
 #define KERNELS_OF(name, set)                                                             \

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "proto/contract/error.h"
+#include "proto/contract/standard_output.h"
 #include "worker/train/run.h"
 #include "worker/train/train_options.h"
 
@@ -27,7 +28,7 @@ int Main(const std::vector<std::string>& arguments) {
     environment = TrainEnvironment::FromProcess();
     const TrainRequest request = ReadTrainOptions(arguments, environment, ZEROD_VERSION);
     if (request.text_to_print) {
-      std::cout << *request.text_to_print << std::flush;
+      WriteStandardOutput(*request.text_to_print);
       return 0;
     }
     return Run(request.options);

@@ -33,7 +33,8 @@ std::string FailureOf(const v1::PeerMessage& message) {
 constexpr uint64_t kLargest = std::numeric_limits<uint64_t>::max();
 
 TEST(PeerMessagesTest, AProposalTravelsWhole) {
-  const Proposal sent{.job_id = std::string("a\0b", 3),
+  const Proposal sent{.number = 9,
+                      .job_id = std::string("a\0b", 3),
                       .mode = 2,
                       .exists = true,
                       .plan_hash = kLargest,
@@ -57,16 +58,19 @@ TEST(PeerMessagesTest, AProposalTravelsWhole) {
   EXPECT_EQ(got.gradient_slots, 3);
   EXPECT_EQ(got.tensor_parallel, 4);
   EXPECT_TRUE(got.withdrawn);
+  EXPECT_EQ(got.number, 9u);
   EXPECT_EQ(got.reason, "rank 2 left");
 }
 
 TEST(PeerMessagesTest, ADecisionTravelsWhole) {
-  const Decision got = RoundTrip(Decision{.job_id = "job",
+  const Decision got = RoundTrip(Decision{.numbers = {3, kLargest},
+                                          .job_id = "job",
                                           .accepted = true,
                                           .created = true,
                                           .new_epoch = kLargest,
                                           .code = ErrorCode::kInternal,
                                           .message = "why"});
+  EXPECT_EQ(got.numbers, (std::vector<uint64_t>{3, kLargest}));
   EXPECT_EQ(got.job_id, "job");
   EXPECT_TRUE(got.accepted && got.created);
   EXPECT_EQ(got.new_epoch, kLargest);

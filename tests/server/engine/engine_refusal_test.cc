@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <limits>
+#include <memory>
 
 #include <gmock/gmock.h>
 
@@ -155,13 +156,36 @@ TEST(EngineRefusalTest, AttachesThatDontFitAreRefused) {
     }
     return "";
   };
-  EXPECT_THAT(refusal(RequestOf(0, 2)), HasSubstr("rank 0 is taken by pid 1000 (test, job 'job')"));
   EXPECT_THAT(refusal(RequestOf(1, 3)), HasSubstr("WORLD_SIZE is 3, but the daemons have 2"));
   EXPECT_THAT(refusal(RequestOf(0, 2, 1)), HasSubstr("RANK is 0, but LOCAL_RANK 1"));
   EXPECT_THAT(refusal(RequestOf(1, 5000)), HasSubstr("WORLD_SIZE is 5000, at most 4096"));
   AttachRequest other = RequestOf(1, 2);
   other.gradient_slots = 3;
   EXPECT_THAT(refusal(other), HasSubstr("gradient_slots is 2 on rank 0 and 3 on rank 1"));
+  engine.Stop("the test is over");
+}
+
+TEST(EngineRefusalTest, ATakenRankIsRefusedNamingItsHolder) {
+  Engine engine(OptionsFor(2));
+  TestWorker holder(engine, RequestOf(0, 2));
+  TestWorker second(engine, RequestOf(0, 2));
+  EXPECT_THAT(second.AwaitFault(), HasSubstr("rank 0 is taken by pid 1000 (test, job 'job')"));
+  EXPECT_EQ(second.events().fault_code(), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(holder.events().fault(), "");
+  engine.Stop("the test is over");
+}
+
+TEST(EngineRefusalTest, AnAttachBesideADyingHolderTakesItsPlace) {
+  Engine engine(OptionsFor(1));
+  auto holder = std::make_unique<TestWorker>(engine, RequestOf(0, 1));
+  ASSERT_TRUE(holder->AwaitWelcome());
+  TestWorker next(engine, RequestOf(0, 1));
+  TestWorker given_up(engine, RequestOf(0, 1));
+  engine.Disconnect(given_up.attach_id(), "it was killed, too");
+  EXPECT_FALSE(next.events().welcome());
+  engine.Disconnect(holder->attach_id(), "its connection broke");
+  EXPECT_TRUE(next.AwaitWelcome()) << next.events().fault();
+  EXPECT_FALSE(given_up.events().welcome());
   engine.Stop("the test is over");
 }
 

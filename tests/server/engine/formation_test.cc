@@ -7,6 +7,7 @@
 namespace zerod {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Proposal Basic() {
@@ -31,6 +32,18 @@ TEST(FormationTest, ANewJobIsCreatedOneEpochAboveAllThatAnyNodeHasSeen) {
   EXPECT_TRUE(decision.created);
   EXPECT_EQ(decision.new_epoch, 8u);
   EXPECT_EQ(decision.job_id, "job");
+}
+
+TEST(FormationTest, ADecisionSaysWhichProposalsItAnswers) {
+  Proposal first = Basic();
+  first.number = 3;
+  Proposal second = Basic();
+  second.number = 8;
+  EXPECT_THAT(DecideFormation({{0, first}, {1, second}}).numbers, ElementsAre(3, 8));
+  second.mode = 2;
+  const Decision refused = DecideFormation({{0, first}, {1, second}});
+  EXPECT_FALSE(refused.accepted);
+  EXPECT_THAT(refused.numbers, ElementsAre(3, 8));
 }
 
 TEST(FormationTest, AnExistingJobIsAttached) {
@@ -84,7 +97,7 @@ TEST(FormationTest, CreatingWhatExistsAndAttachingToWhatDoesntAreRefused) {
   EXPECT_THAT(DecideFormation({{0, create}}).message, HasSubstr("exists already, at step 5"));
   Proposal attach = Basic();
   attach.mode = 2;
-  EXPECT_EQ(DecideFormation({{0, attach}}).code, ErrorCode::kNotFound);
+  EXPECT_EQ(DecideFormation({{0, attach}}).code, ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

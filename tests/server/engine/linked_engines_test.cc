@@ -2,6 +2,8 @@
 
 #include "tests/server/engine/linked_engines.h"
 
+#include <future>
+
 #include <gmock/gmock.h>
 
 #include "tests/server/engine/attached_engine.h"
@@ -225,6 +227,28 @@ TEST_F(LinkedEnginesTest, AWorkerThatGoesWhileTheGroupFormsEndsItOnAllNodes) {
   EXPECT_TRUE(engines_->engine(0).Jobs().empty());
   engines_->DropIf(nullptr);
   Attach();
+}
+
+TEST_F(LinkedEnginesTest, ADecisionForAWorkerThatHasGoneIsNotTakenForItsSuccessor) {
+  Start({1, 1});
+  std::promise<PeerMessage> sent;
+  engines_->DropIf([&sent](int from, int, const PeerMessage& message) {
+    const auto* decision = std::get_if<Decision>(&message.body);
+    if (from != 0 || decision == nullptr) return false;
+    sent.set_value(message);
+    return true;
+  });
+  TestWorker first(engines_->engine(0), RequestOf(0, 2));
+  TestWorker gone(engines_->engine(1), RequestOf(1, 2, 0));
+  const PeerMessage late = sent.get_future().get();
+  engines_->DropIf(nullptr);
+  engines_->engine(1).Disconnect(gone.attach_id(), "killed");
+  TestWorker next(engines_->engine(1), RequestOf(1, 2, 0));
+  engines_->Inject(0, 1, late);
+  EXPECT_THAT(first.AwaitFault(), HasSubstr("node 1 lost a worker"));
+  TestWorker again(engines_->engine(0), RequestOf(0, 2));
+  EXPECT_TRUE(again.AwaitWelcome()) << again.events().fault();
+  EXPECT_TRUE(next.AwaitWelcome()) << next.events().fault();
 }
 
 TEST_F(LinkedEnginesTest, OrderlyDetachKeepsTheJobOnAllNodes) {

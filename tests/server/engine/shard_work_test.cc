@@ -40,6 +40,7 @@ class NodeShards {
     const LayerPlan& plan = store.plan();
     for (int local = 0; local < topology.LocalRanks(); ++local) {
       slots_.emplace_back(plan.chunks[0].padded_numel);
+      buffers_.emplace_back(true);
       for (const TensorPlan& tensor : plan.tensors) {
         for (int64_t i = tensor.offset_numel; i < tensor.offset_numel + tensor.numel; ++i) {
           slots_.back()[i] = Gradient(first_rank() + local, i);
@@ -51,8 +52,8 @@ class NodeShards {
   }
 
   int first_rank() const { return topology.FirstRank(topology.node); }
-  ShardContext ContextOf(int local, Communicator* communicator) const {
-    return {topology, local, SelectKernels(DetectInstructionSet()), communicator, true};
+  ShardContext ContextOf(int local, Communicator* communicator) {
+    return {topology, local, SelectKernels(DetectInstructionSet()), communicator, &buffers_[local]};
   }
 
   /// Reduces on one thread per lane; returns the sum of the lanes' sums of squares.
@@ -103,6 +104,7 @@ class NodeShards {
 
  private:
   std::vector<std::vector<float>> slots_;
+  std::vector<ReduceBuffers> buffers_;  // by local rank, poisoned
 };
 
 TEST(ShardWorkTest, OnOneNodeAccumulatorsHoldTheSumsOfAllRanks) {

@@ -35,6 +35,36 @@ std::string CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::st
   return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
 }
 
+/// The raw bytes of the answer to one message on a stream that is called by name.
+std::string CallRawStream(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                          const std::string& message) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+  grpc::CompletionQueue queue;
+  const auto stream = stub.PrepareCall(&context, method, &queue);
+  const auto done = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  stream->StartCall(nullptr);
+  if (!done()) return "not started";
+  const grpc::Slice bytes(message);
+  stream->Write(grpc::ByteBuffer(&bytes, 1), nullptr);
+  if (!done()) return "not written";
+  grpc::ByteBuffer reply;
+  stream->Read(&reply, nullptr);
+  if (!done()) return "no answer";
+  context.TryCancel();
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  done();
+  grpc::Slice slice;
+  if (!reply.DumpToSingleSlice(&slice).ok()) return "unreadable";
+  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
+}
+
 std::string StartFailure(Engine& engine, const RpcServerOptions& options, ErrorCode expected) {
   try {
     const RpcServer server(engine, options);
@@ -54,6 +84,17 @@ TEST(RpcServer, TellsItsHealthAtBothAddresses) {
     EXPECT_EQ(CallRaw(channel, method), not_serving);
     served.server().SetServing(true);
     EXPECT_EQ(CallRaw(channel, method), serving);
+  }
+}
+
+TEST(RpcServer, ListsItsServicesToWhoeverAsks) {
+  ServedEngine served(1);
+  const std::string list_services("\x3a\x00", 2);  // field 7, an empty string
+  for (const auto& channel : {served.UnixChannel(), served.TcpChannel()}) {
+    EXPECT_THAT(
+        CallRawStream(channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                      list_services),
+        AllOf(HasSubstr("zerod.v1.Admin"), HasSubstr("grpc.health.v1.Health")));
   }
 }
 

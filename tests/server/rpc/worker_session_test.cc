@@ -199,6 +199,23 @@ TEST(WorkerSession, RefusesARankThatIsTakenNamingItsProcess) {
   EXPECT_TRUE(first.Receive().has_detached());
 }
 
+TEST(WorkerSession, ServesHundredsOfRanks) {
+  constexpr int kRanks = 256;
+  ServedEngine served(kRanks);
+  std::vector<std::unique_ptr<RawWorker>> workers;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    workers.push_back(std::make_unique<RawWorker>(served.UnixChannel()));
+    workers.back()->SendHello(RawWorker::GoodHello(rank, kRanks));
+  }
+  for (auto& worker : workers) {
+    const v1::DaemonMessage message = worker->Receive();
+    ASSERT_TRUE(message.has_welcome());
+    worker->epoch = message.epoch();
+  }
+  for (auto& worker : workers) worker->Send(DetachMessage());
+  for (auto& worker : workers) EXPECT_TRUE(worker->Receive().has_detached());
+}
+
 TEST(WorkerSession, FreesTheRankOfAWorkerThatIsGone) {
   ServedEngine served(1);
   for (const bool broken : {false, true}) {
