@@ -13,6 +13,8 @@
 #include "tests/support/scratch_folder.h"
 #include "tests/system/values_neox.h"
 #include "worker/neox/checkpoint.h"
+#include "worker/neox/safetensors_writer.h"
+#include "worker/neox/tensor_spec.h"
 #include "worker/train/exporter.h"
 #include "worker/train/text_sampler.h"
 
@@ -189,11 +191,11 @@ TEST_F(ExportTest, OnAFullDiskLeavesTheOlderOneAndAllRanksSayWhy) {
     });
     for (const RankOutcome& outcome : outcomes) {
       EXPECT_EQ(outcome.ok, !full) << outcome.error;
-      if (full) EXPECT_THAT(outcome.error, AllOf(HasSubstr(out_), HasSubstr("File too large")));
+      if (!full) continue;
+      EXPECT_THAT(outcome.error, AllOf(HasSubstr(out_), HasSubstr("File too large")));
     }
     EXPECT_THAT(NamesIn(out_), ElementsAre("config.json", "model.safetensors"));
     EXPECT_NO_THROW(neox::Checkpoint(out_, source.config()));
-    if (full) break;
   }
 }
 
