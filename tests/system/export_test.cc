@@ -1,14 +1,14 @@
 // Export and sampling of models in the daemons.
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 
+#include "tests/support/file_size_limit.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/system/values_neox.h"
@@ -180,11 +180,8 @@ TEST_F(ExportTest, OnAFullDiskLeavesTheOlderOneAndAllRanksSayWhy) {
   for (const bool full : {false, true}) {
     const auto outcomes = RunRanks(daemons, [&](const SessionOptions& options) {
       train::ExportOptions to = source.ExportTo(out_);
-      if (full && options.rank == 0) {
-        std::signal(SIGXFSZ, SIG_IGN);
-        const rlimit limit{40'000, RLIM_INFINITY};
-        setrlimit(RLIMIT_FSIZE, &limit);
-      }
+      std::optional<FileSizeLimit> limit;
+      if (full && options.rank == 0) limit.emplace(40'000);
       if (full) to.dtype = DType::kFloat32;
       source.Export(options, to);
       return std::vector<double>();

@@ -23,7 +23,9 @@ void SetUpProcess(int64_t threads) {
   mallopt(M_TRIM_THRESHOLD, kTrimFromBytes);
   at::set_num_threads(static_cast<int>(threads));
   // A file that the system doesn't let grow is an error of its write, which is handled.
-  std::signal(SIGXFSZ, SIG_IGN);
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGXFSZ, &ignore, nullptr);
 }
 
 }  // namespace zerod::train
