@@ -9,78 +9,67 @@
 namespace zerod::neox {
 namespace {
 
-constexpr int64_t kCheckTokens = 256 * 1024;
 constexpr int64_t kHoldOutPart = 10;
 
-[[noreturn]] void Fail(const std::string& path, const std::string& why) {
-  throw Error(ErrorCode::kDataLoss, Concat(path, ": ", why));
-}
-
-/// Splits [count, T + 1] into input and target.
-TokenBatch SplitShifted(const at::Tensor& tokens, int64_t seq) {
-  return {tokens.narrow(1, 0, seq).contiguous(), tokens.narrow(1, 1, seq).contiguous()};
+void RequireSample(const TokenFile& file, int64_t tokens, const char* use, int64_t seq) {
+  if (tokens > seq) return;
+  throw Error(ErrorCode::kDataLoss,
+              Concat(file.path(), ": has ", tokens, " tokens for ", use, ", but one sample needs ",
+                     seq + 1, "; use a longer file or a shorter sequence"));
 }
 
 }  // namespace
 
-TokenSource::TokenSource(const DataOptions& options) : options_(options), file_(options.path) {
+int64_t CountTargets(const at::Tensor& target) {
+  const int64_t* first = target.const_data_ptr<int64_t>();
+  return std::count_if(first, first + target.numel(), [](int64_t id) { return id != kUncounted; });
+}
+
+TokenSource::TokenSource(const DataOptions& options)
+    : options_(options), file_(options.path, options.token_bytes) {
   ZEROD_CHECK(options.seq > 0 && options.vocab_size > 0, "seq ", options.seq, ", vocabulary ",
               options.vocab_size);
-  const auto size_bytes = static_cast<int64_t>(file_.size_bytes());
-  if (size_bytes == 0) Fail(options.path, "is empty; it must hold tokens");
-  if (size_bytes % token_bytes() != 0) {
-    Fail(options.path, Concat("has ", size_bytes,
-                              " bytes, which is not a whole number of 16-bit "
-                              "tokens"));
-  }
-  length_ = size_bytes / token_bytes();
-  const int64_t held_out = options.hold_out ? length_ / kHoldOutPart : 0;
-  train_length_ = length_ - held_out;
-  if (train_length_ < options.seq + 1 || (options.hold_out && held_out < options.seq + 1)) {
-    Fail(options.path,
-         Concat("has ", train_length_, " tokens for training",
-                options.hold_out ? Concat(" and ", held_out, " for evaluation") : std::string(),
-                ", but one sample needs ", options.seq + 1,
-                "; use a longer file or a shorter sequence"));
-  }
-  eval_samples_ = options.hold_out ? (held_out - 1) / options.seq : 0;
+  ZEROD_CHECK(!options.hold_out || options.eval_path.empty(), "two kinds of held-out tokens");
+  const int64_t held_out = options.hold_out ? file_.length() / kHoldOutPart : 0;
+  train_length_ = file_.length() - held_out;
+  RequireSample(file_, train_length_, "training", options.seq);
+  file_.CheckVocabulary(options.vocab_size);
   if (options.shuffle_seed) shuffle_.emplace(*options.shuffle_seed, train_length_ / options.seq);
-  CheckTokens();
-}
-
-void TokenSource::CheckTokens() const {
-  std::vector<int64_t> tokens(static_cast<size_t>(std::min(length_, kCheckTokens)));
-  for (int64_t position = 0; position < length_; position += kCheckTokens) {
-    const int64_t count = std::min(kCheckTokens, length_ - position);
-    ReadTokens(position, count, tokens.data());
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t token = tokens[static_cast<size_t>(i)];
-      if (token < options_.vocab_size) [[likely]]
-        continue;
-      Fail(options_.path, Concat("token ", token, " at position ", position + i,
-                                 " is outside the model's vocabulary of ", options_.vocab_size));
-    }
+  if (options.hold_out) {
+    RequireSample(file_, held_out, "evaluation", options.seq);
+    eval_begin_ = train_length_;
+    eval_samples_ = (held_out - 1) / options.seq;
+  } else if (!options.eval_path.empty()) {
+    eval_file_.emplace(options.eval_path, options.token_bytes);
+    RequireSample(*eval_file_, eval_file_->length(), "evaluation", options.seq);
+    eval_file_->CheckVocabulary(options.vocab_size);
+    eval_samples_ = (eval_file_->length() - 1) / options.seq;
   }
 }
 
-void TokenSource::ReadTokens(int64_t position, int64_t count, int64_t* out) const {
-  std::vector<unsigned char> raw(static_cast<size_t>(count * token_bytes()));
-  file_.ReadAt(static_cast<uint64_t>(position * token_bytes()),
-               std::as_writable_bytes(std::span(raw)));
-  const unsigned char* in = raw.data();
-  if (options_.format == TokenFormat::kText) {
-    std::copy(in, in + count, out);
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) out[i] = in[2 * i] | in[2 * i + 1] << 8;
+int64_t TokenSource::epoch_tokens() const {
+  return shuffle_ ? train_length_ / options_.seq * options_.seq : train_length_;
 }
 
 /// A sample wraps around the end of the training part at most once: it isn't longer than that.
 void TokenSource::ReadSample(int64_t position, int64_t* out) const {
   const int64_t count = options_.seq + 1;
   const int64_t before_end = std::min(count, train_length_ - position);
-  ReadTokens(position, before_end, out);
-  if (before_end < count) ReadTokens(0, count - before_end, out + before_end);
+  file_.Read(position, before_end, out);
+  if (before_end < count) file_.Read(0, count - before_end, out + before_end);
+}
+
+/// Splits [count, T + 1] into input and target.
+TokenBatch TokenSource::Split(const at::Tensor& tokens) const {
+  TokenBatch batch{tokens.narrow(1, 0, options_.seq).contiguous(),
+                   tokens.narrow(1, 1, options_.seq).contiguous()};
+  if (!options_.masked_end) return batch;
+  const int64_t* input = batch.input.const_data_ptr<int64_t>();
+  auto* target = batch.target.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < batch.input.numel(); ++i) {
+    if (input[i] == *options_.masked_end) target[i] = kUncounted;
+  }
+  return batch;
 }
 
 TokenBatch TokenSource::Train(int64_t first, int64_t count) const {
@@ -90,18 +79,26 @@ TokenBatch TokenSource::Train(int64_t first, int64_t count) const {
     const int64_t sample = shuffle_ ? shuffle_->At(first + i) : first + i;
     ReadSample(TokenPosition(sample, 0, options_.seq, train_length_), out);
   }
-  return SplitShifted(tokens, options_.seq);
+  return Split(tokens);
+}
+
+int64_t TokenSource::CountTrainTargets(int64_t first, int64_t count) const {
+  if (!options_.masked_end) return count * options_.seq;
+  int64_t counted = 0;
+  for (int64_t i = 0; i < count; ++i) counted += CountTargets(Train(first + i, 1).target);
+  return counted;
 }
 
 TokenBatch TokenSource::Eval(int64_t first, int64_t count) const {
   ZEROD_CHECK(eval_samples_ > 0, "nothing was held out of ", options_.path);
+  const TokenFile& file = eval_file_ ? *eval_file_ : file_;
   const at::Tensor tokens = at::empty({count, options_.seq + 1}, at::kLong);
   auto* out = tokens.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < count; ++i, out += options_.seq + 1) {
     const int64_t sample = (first + i) % eval_samples_;
-    ReadTokens(train_length_ + sample * options_.seq, options_.seq + 1, out);
+    file.Read(eval_begin_ + sample * options_.seq, options_.seq + 1, out);
   }
-  return SplitShifted(tokens, options_.seq);
+  return Split(tokens);
 }
 
 }  // namespace zerod::neox

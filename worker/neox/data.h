@@ -3,40 +3,44 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "worker/neox/input_file.h"
 #include "worker/neox/sampling.h"
+#include "worker/neox/token_file.h"
 
 namespace zerod::neox {
 
-/// How a file holds tokens.
-enum class TokenFormat {
-  kText,    // every byte is a token
-  kUint16,  // little-endian 16-bit tokens
-};
-
 struct DataOptions {
   std::string path;
-  TokenFormat format = TokenFormat::kText;
+  int token_bytes = 1;         // 1: a text whose bytes are the tokens; 2 or 4: little-endian tokens
+  std::string eval_path = {};  // of the same kind, for evaluation; empty: none
   int64_t vocab_size = 0;
   int64_t seq = 0;        // T, tokens per sample
-  bool hold_out = false;  // keep the last tenth of the file for evaluation, out of training
+  bool hold_out = false;  // keep the last tenth of `path` for evaluation, out of training
   std::optional<uint64_t> shuffle_seed = {};  // permutes the training samples; off: in file order
+  /// The token behind each document. If set, the token that follows it isn't asked of the model: a
+  /// target whose input is this token doesn't count. The end itself does.
+  std::optional<int64_t> masked_end = {};
 };
 
-/// Input and target of the model, [count, T] int64: the target is the input one token later.
+/// Target of a position that doesn't count.
+inline constexpr int64_t kUncounted = -1;
+
+/// Input and target of the model, [count, T] int64: the target is the input one token later, or
+/// kUncounted.
 struct TokenBatch {
   at::Tensor input;
   at::Tensor target;
 };
 
-/// Samples of a token file. The constructor reads the file once and checks every token; batches are
-/// read from the file when asked for, so that it costs no memory. Throws Error (kNotFound without
-/// the file, else kDataLoss) that names the file: empty, odd number of bytes, shorter than one
-/// sample, a token outside the vocabulary. Threads may read at the same time.
+/// How many targets of a batch count.
+int64_t CountTargets(const at::Tensor& target);
+
+/// Samples of a token file. The constructor reads the files once and checks every token; batches
+/// are read from the file when asked for, so that it costs no memory. Throws Error (kNotFound
+/// without the file, else kDataLoss) that names the file: those of TokenFile, shorter than one
+/// sample. Threads may read at the same time.
 class TokenSource {
  public:
   explicit TokenSource(const DataOptions& options);
@@ -44,25 +48,30 @@ class TokenSource {
   /// L: tokens that training uses.
   int64_t train_length() const { return train_length_; }
 
-  /// Whole samples in the held-out tenth; 0 without one.
+  /// Tokens of one pass over the training samples: L, or the whole samples in it if shuffled.
+  int64_t epoch_tokens() const;
+
+  /// Whole samples for evaluation; 0 without any.
   int64_t eval_samples() const { return eval_samples_; }
 
   /// Training samples first .. first + count − 1 (FirstSample()), any first >= 0.
   TokenBatch Train(int64_t first, int64_t count) const;
 
-  /// Held-out samples; those past the end start again at 0, so that a batch is always full.
+  /// Targets of these training samples that count; reads them if documents are masked.
+  int64_t CountTrainTargets(int64_t first, int64_t count) const;
+
+  /// Samples for evaluation; those past the end start again at 0, so that a batch is always full.
   TokenBatch Eval(int64_t first, int64_t count) const;
 
  private:
-  int64_t token_bytes() const { return options_.format == TokenFormat::kText ? 1 : 2; }
-  void CheckTokens() const;
-  void ReadTokens(int64_t position, int64_t count, int64_t* out) const;
   void ReadSample(int64_t position, int64_t* out) const;
+  TokenBatch Split(const at::Tensor& tokens) const;
 
   DataOptions options_;
-  InputFile file_;
-  int64_t length_ = 0;  // tokens in the file
+  TokenFile file_;
+  std::optional<TokenFile> eval_file_;
   int64_t train_length_ = 0;
+  int64_t eval_begin_ = 0;  // first token for evaluation, in the file that has it
   int64_t eval_samples_ = 0;
   std::optional<Shuffle> shuffle_;
 };

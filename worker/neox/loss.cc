@@ -41,7 +41,9 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
     ForEachPart(rows, [&](int64_t first, int64_t count) {
       const at::Tensor part = at::_log_softmax(rows.narrow(0, first, count), 1, false);
       const float* data = part.const_data_ptr<float>();
-      for (int64_t row = 0; row < count; ++row) sum -= data[row * vocabulary + id[first + row]];
+      for (int64_t row = 0; row < count; ++row) {
+        if (id[first + row] >= 0) sum -= data[row * vocabulary + id[first + row]];
+      }
     });
     context->saved_data["rows"] = rows;
     context->saved_data["ids"] = ids;
@@ -64,7 +66,14 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
       const at::Tensor part = rows.narrow(0, first, count);
       part.copy_(at::_softmax(part, 1, false).mul_(scale));
       float* data = part.mutable_data_ptr<float>();
-      for (int64_t row = 0; row < count; ++row) data[row * rows.size(1) + id[first + row]] -= scale;
+      for (int64_t row = 0; row < count; ++row) {
+        float* const gradient = data + row * rows.size(1);
+        if (id[first + row] >= 0) {
+          gradient[id[first + row]] -= scale;
+        } else {
+          std::fill_n(gradient, rows.size(1), 0.0f);
+        }
+      }
     });
     return {rows.view(shape), at::Tensor()};
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "proto/contract/error.h"
 
@@ -43,6 +44,14 @@ int64_t TokenPosition(int64_t sample, int64_t j, int64_t seq, int64_t length) {
   const auto position = static_cast<unsigned __int128>(sample) * static_cast<uint64_t>(seq) +
                         static_cast<uint64_t>(j);
   return static_cast<int64_t>(position % static_cast<uint64_t>(length));
+}
+
+int64_t StepsOfEpochs(double epochs, int64_t epoch_tokens, int64_t step_tokens) {
+  const double steps =
+      std::ceil(epochs * static_cast<double>(epoch_tokens) / static_cast<double>(step_tokens));
+  constexpr double kStepsMax = 1e15;
+  if (steps <= kStepsMax) return static_cast<int64_t>(steps);
+  throw Error(ErrorCode::kInvalidArgument, Concat(epochs, " epochs are more than 1e15 steps"));
 }
 
 int64_t EvalRounds(const BatchShape& shape, int64_t samples) {

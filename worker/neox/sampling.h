@@ -28,6 +28,10 @@ int64_t FirstSample(const BatchShape& shape, int64_t step, int64_t micro_batch);
 /// Position in the text of token j of a sample. Exact for any non-negative arguments.
 int64_t TokenPosition(int64_t sample, int64_t j, int64_t seq, int64_t length);
 
+/// Steps of `step_tokens` tokens in `epochs` passes (which may be a fraction, above 0) over
+/// `epoch_tokens`, the last one begun if not filled.
+int64_t StepsOfEpochs(double epochs, int64_t epoch_tokens, int64_t step_tokens);
+
 /// What a rank evaluates in one round. Every rank runs every round, so that all make the same
 /// collective calls; rows past the end of the held-out samples don't count.
 struct EvalPart {

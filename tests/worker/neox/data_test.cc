@@ -56,7 +56,7 @@ TEST(TokenSource, SampleIHasTheTokensOfTheFormula) {
 TEST(TokenSource, ReadsLittleEndianTokens) {
   const ScratchFile file(Tokens(50, 200));
   DataOptions options = Options(file, 49);
-  options.format = TokenFormat::kUint16;
+  options.token_bytes = 2;
   options.vocab_size = 65536;
   const TokenBatch batch = TokenSource(options).Train(1, 1);
   for (int64_t j = 0; j < 49; ++j) {
@@ -98,21 +98,76 @@ TEST(TokenSource, ShuffleReadsTheSameSamplesInAnotherOrder) {
   EXPECT_FALSE(plain.input.equal(shuffled.input));
 }
 
+TEST(TokenSource, ReadsTokensOfFourBytes) {
+  std::string bytes;
+  for (int64_t k = 0; k < 20; ++k) {
+    for (int byte = 0; byte < 4; ++byte)
+      bytes += static_cast<char>((70'000 + k) >> (8 * byte) & 0xFF);
+  }
+  const ScratchFile file(bytes);
+  DataOptions options = Options(file, 5);
+  options.token_bytes = 4;
+  options.vocab_size = 70'020;
+  EXPECT_EQ(TokenSource(options).Train(2, 1).input[0][1].item<int64_t>(), 70'011);
+}
+
+TEST(TokenSource, EvaluatesAFileOfItsOwn) {
+  const ScratchFile file(Text(103));
+  const ScratchFile other(Text(103).substr(50, 25));
+  DataOptions options = Options(file, 6);
+  options.eval_path = other.path();
+  const TokenSource source(options);
+  EXPECT_EQ(source.train_length(), 103);
+  ASSERT_EQ(source.eval_samples(), 4);
+  const TokenBatch eval = source.Eval(1, 1);
+  for (int64_t j = 0; j < 6; ++j) {
+    EXPECT_EQ(eval.input[0][j].item<int64_t>(), Token(50 + 6 + j));
+    EXPECT_EQ(eval.target[0][j].item<int64_t>(), Token(50 + 6 + j + 1));
+  }
+  options.vocab_size = 200;
+  EXPECT_THAT(ComplaintOf([&] { const TokenSource bad(options); }), HasSubstr(file.path()));
+}
+
+TEST(TokenSource, DoesNotCountWhatComesBehindTheEndOfADocument) {
+  const ScratchFile file("aaEbEEEcdx");
+  DataOptions options = Options(file, 9);
+  options.masked_end = 'E';
+  const TokenSource source(options);
+  const TokenBatch batch = source.Train(0, 1);
+  std::string found;
+  for (int64_t j = 0; j < 9; ++j) {
+    const auto target = batch.target[0][j].item<int64_t>();
+    found += target == kUncounted ? '?' : static_cast<char>(target);
+  }
+  EXPECT_EQ(found, "aE?E???dx");  // the end of a document itself counts
+  EXPECT_EQ(CountTargets(batch.target), 9 - 4);
+  EXPECT_EQ(source.CountTrainTargets(0, 1), 9 - 4);
+  options.masked_end.reset();
+  EXPECT_EQ(TokenSource(options).CountTrainTargets(3, 7), 7 * 9);
+}
+
+TEST(TokenSource, AnEpochIsOnePassOverTheTokens) {
+  const ScratchFile file(Text(103));
+  DataOptions options = Options(file, 10);
+  EXPECT_EQ(TokenSource(options).epoch_tokens(), 103);
+  options.shuffle_seed = 1;
+  EXPECT_EQ(TokenSource(options).epoch_tokens(), 100);
+}
+
 TEST(TokenSource, NamesWhatIsWrongWithAFile) {
   struct Bad {
     std::string content;
-    TokenFormat format;
+    int token_bytes;
     const char* complaint;
   };
-  for (const Bad& bad :
-       {Bad{"", TokenFormat::kText, "is empty"}, Bad{"abc", TokenFormat::kUint16, "3 bytes"},
-        Bad{"ten bytes.", TokenFormat::kText, "one sample needs 11"},
-        Bad{"0123456789abcd\xC8xyz", TokenFormat::kText, "token 200 at position 14"},
-        Bad{Tokens(12, 1), TokenFormat::kUint16, "outside the model's vocabulary"}}) {
+  for (const Bad& bad : {Bad{"", 1, "is empty"}, Bad{"abc", 2, "3 bytes"},
+                         Bad{"abcdef", 4, "32-bit"}, Bad{"ten bytes.", 1, "one sample needs 11"},
+                         Bad{"0123456789abcd\xC8xyz", 1, "token 200 at position 14"},
+                         Bad{Tokens(12, 1), 2, "outside the model's vocabulary"}}) {
     const ScratchFile file(bad.content);
     DataOptions options = Options(file, 10);
-    options.format = bad.format;
-    options.vocab_size = bad.format == TokenFormat::kText ? 128 : 50;
+    options.token_bytes = bad.token_bytes;
+    options.vocab_size = bad.token_bytes == 1 ? 128 : 50;
     EXPECT_THAT(ComplaintOf([&] { const TokenSource source(options); }),
                 AllOf(HasSubstr(file.path()), HasSubstr(bad.complaint)));
   }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -36,6 +37,23 @@ TEST_P(CrossEntropySize, AgreesWithLibTorchInBothDirections) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropySize, testing::Values(2, 5000, 70000));
+
+TEST(CrossEntropy, LeavesOutNegativeTargetsButDividesByAll) {
+  const at::Tensor plain = at::randn({2, 5, 31}).requires_grad_();
+  const at::Tensor input = plain.detach().clone().requires_grad_();
+  at::Tensor targets = at::randint(31, {2, 5}, at::kLong);
+  targets[0][1] = -1;
+  targets[1][4] = -1;
+  const at::Tensor plain_loss =
+      at::cross_entropy_loss(plain.view({-1, 31}), targets.view({-1}), {}, at::Reduction::Sum, -1) /
+      10;
+  const at::Tensor loss = CrossEntropy(input * 1, targets);
+  EXPECT_NEAR(loss.item<double>(), plain_loss.item<double>(), 1e-6);
+  plain_loss.backward();
+  loss.backward();
+  EXPECT_TRUE(input.grad().allclose(plain.grad(), 1e-5, 1e-9));
+  EXPECT_EQ(input.grad()[0][1].count_nonzero().item<int64_t>(), 0);
+}
 
 TEST(CrossEntropy, RefusesASecondBackward) {
   const at::Tensor logits = at::randn({1, 2, 3}).requires_grad_();

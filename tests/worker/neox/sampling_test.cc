@@ -42,6 +42,15 @@ TEST(Sampling, PositionsWrapAroundTheText) {
   EXPECT_EQ(TokenPosition(int64_t{1} << 62, 1, 16, (int64_t{1} << 31) - 1), 17);
 }
 
+TEST(Sampling, TheLastStepOfAnEpochIsBegunIfNotFilled) {
+  EXPECT_EQ(StepsOfEpochs(1, 1000, 100), 10);
+  EXPECT_EQ(StepsOfEpochs(1, 1001, 100), 11);
+  EXPECT_EQ(StepsOfEpochs(2, 1001, 100), 21);
+  EXPECT_EQ(StepsOfEpochs(0.5, 1000, 100), 5);
+  EXPECT_EQ(StepsOfEpochs(3, 7 * (int64_t{1} << 40), int64_t{1} << 20), 21 << 20);
+  EXPECT_THROW(StepsOfEpochs(1e300, 1, 1), Error);
+}
+
 TEST(Sampling, EvaluationCountsEverySampleOnce) {
   for (int64_t samples = 1; samples < 20; ++samples) {
     std::multiset<int64_t> counted;
