@@ -196,7 +196,7 @@ echo
 ctl 0 memory quickstart
 
 heading "new workers attach to the job and let the model write"
-work sample --attach attach --sample "The licence " --sample-tokens 200 --temperature 0.5
+work sample --attach --sample "The licence " --sample-tokens 200 --sample-temperature 0.5
 
 loss=$(last_eval_loss)
 heading "done"

@@ -4,9 +4,11 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "proto/contract/error.h"
 #include "worker/neox/layers.h"
+#include "worker/neox/tensor_spec.h"
 
 namespace zerod::train {
 namespace {
@@ -18,19 +20,20 @@ class Builder {
   Builder(const neox::Checkpoint* weights, const BuildOptions& options, ShardedSequential& model)
       : weights_(weights), options_(options), model_(model) {}
 
-  /// `make` returns a neox::Layer. It is called by the model, so that no two layers' values are in
-  /// memory at the same time.
+  /// `make` returns a neox::Layer with the tensors `specs`. It is called by the model, so that no
+  /// two layers' values are in memory at the same time.
   template <typename Make>
-  auto Add(const std::string& name, Make make, LayerOptions layer_options = {}) {
+  auto Add(const std::string& name, const std::vector<neox::TensorSpec>& specs, Make make,
+           LayerOptions layer_options = {}) {
     auto layer = std::make_shared<std::invoke_result_t<Make>>();
     layer_options.initialized = false;
-    layer_options.load = [this, layer] {
-      if (weights_ != nullptr) {
-        (*layer)->Load(*weights_);
-      } else {
-        (*layer)->Initialize(options_.seed);
+    if (weights_ != nullptr) {
+      for (const auto& spec : specs) {
+        layer_options.import_from.push_back(weights_->Locate(spec.name));
       }
-    };
+    } else {
+      layer_options.load = [this, layer] { (*layer)->Initialize(options_.seed); };
+    }
     model_.AddLayer(
         name,
         [layer, make = std::move(make)] {
@@ -54,23 +57,25 @@ class Builder {
 void BuildModel(const neox::Config& config, const neox::Checkpoint* weights,
                 const BuildOptions& options, ShardedSequential& model) {
   Builder builder(weights, options, model);
-  const auto embedding =
-      builder.Add(kEmbedding, [&] { return std::make_shared<neox::Embedding>(config); });
-  const neox::LayerContext context = neox::MakeLayerContext(config, DType::kFloat32, nullptr);
+  const neox::LayerContext context = neox::MakeLayerContext(config, options.dtype, options.forward);
+  const auto embedding = builder.Add(kEmbedding, neox::EmbeddingTensors(config), [&] {
+    return std::make_shared<neox::Embedding>(config, context);
+  });
   LayerOptions block_options;
   block_options.checkpoint = options.checkpoint;
   for (int64_t block = 0; block < config.num_hidden_layers; ++block) {
     builder.Add(
-        Concat("layers.", block),
+        Concat("layers.", block), neox::BlockTensors(config, block),
         [&] { return std::make_shared<neox::Block>(config, block, context); }, block_options);
   }
   const bool tied = config.tie_word_embeddings;
   LayerOptions head;
   if (tied) head.uses = {kEmbedding};
   builder.Add(
-      "head",
+      "head", neox::HeadTensors(config),
       [&] {
-        return std::make_shared<neox::Head>(config, tied ? embedding->weight() : at::Tensor());
+        return std::make_shared<neox::Head>(config, tied ? embedding->weight() : at::Tensor(),
+                                            context);
       },
       head);
 }

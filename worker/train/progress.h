@@ -17,6 +17,7 @@ struct ProgressState {
   double loss = 0;
   double tokens_per_s = 0;
   double remaining_s = 0;
+  double epoch = 0;  ///< passes over the data so far; shown from above 0 on
 };
 
 /// One line of at most `columns` characters with a bar in the middle, which goes where there is no
@@ -33,8 +34,9 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `steps` is where training ends. `columns` asks for the width of the terminal.
-  Progress(Console& console, int64_t steps, std::function<int()> columns);
+  /// `steps` is where training ends, `epochs_per_step` the part of the data that one takes (0: not
+  /// shown). `columns` asks for the width of the terminal.
+  Progress(Console& console, int64_t steps, double epochs_per_step, std::function<int()> columns);
 
   void Step(const StepReport& report, Clock::time_point now);
   void Evaluated(int64_t step, double loss);
@@ -42,6 +44,7 @@ class Progress {
  private:
   Console& console_;
   const int64_t steps_;
+  const double epochs_per_step_;
   const std::function<int()> columns_;
   double step_ms_ = 0;  // averages; 0 before the first step
   double tokens_per_step_ = 0;

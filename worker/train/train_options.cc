@@ -1,8 +1,9 @@
 #include "worker/train/train_options.h"
 
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
+#include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -14,11 +15,11 @@
 
 #include "proto/contract/default_socket.h"
 #include "proto/contract/error.h"
+#include "worker/train/train_checks.h"
+#include "worker/train/vocabulary.h"
 
 namespace zerod::train {
 namespace {
-
-constexpr int64_t kThreadsMax = 1024;
 
 [[noreturn]] void Refuse(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
@@ -40,18 +41,6 @@ int64_t ReadThreads(const std::string& text) {
                   "\"; it must be a number from 1 to ", kThreadsMax));
   }
   return threads;
-}
-
-void RequireAtLeast(const char* option, int64_t value, int64_t lowest) {
-  if (value < lowest) Refuse(Concat(option, " is ", value, "; it must be at least ", lowest));
-}
-
-void RequireBetween(const char* option, double value, double lowest, double highest) {
-  if (std::isfinite(value) && value >= lowest && value <= highest) return;
-  if (highest == std::numeric_limits<double>::max()) {
-    Refuse(Concat(option, " is ", value, "; it must be a number from ", lowest, " on"));
-  }
-  Refuse(Concat(option, " is ", value, "; it must be a number from ", lowest, " to ", highest));
 }
 
 /// The parser and the places that it fills.
@@ -81,7 +70,7 @@ class Parser {
       Refuse(Concat(error.what(), "; zerod-train --help lists the options"));
     }
     Finish();
-    Check();
+    CheckTrainOptions(options_);
     return {std::nullopt, options_};
   }
 
@@ -91,19 +80,41 @@ class Parser {
     return app_.add_option(name, value, help)->type_name(type)->group(group_);
   }
 
+  template <typename Values>
+  void Repeated(const char* name, Values& values, const char* type, const std::string& help) {
+    // One value each time it is named, so that a pattern may begin with anything.
+    Add(name, values, type, help)->expected(1)->take_all()->allow_extra_args(false);
+  }
+
+  void Flag(const char* name, bool& value, const std::string& help) {
+    app_.add_flag(name, value, help)->group(group_);
+  }
+
   void AddData() {
     group_ = "Model and data";
     Add("--model", options_.model_dir, "DIR",
-        "Folder with config.json; weights from model.safetensors if it is there, else new ones");
+        "Folder with config.json; weights from model.safetensors, or from shards with "
+        "model.safetensors.index.json, if they are there, else new ones");
     Add("--text", text_path_, "FILE", "Train on a text whose bytes are the tokens");
-    Add("--tokens", tokens_path_, "FILE", "Train on little-endian 16-bit tokens");
+    Add("--tokens", tokens_path_, "FILE",
+        "Train on little-endian 16- or 32-bit tokens (deploy/tokenize.py makes them)");
+    Add("--token-bytes", options_.token_bytes, "2|4",
+        "Size of a token [what FILE.json says; without it 2, or 4 for a vocabulary above 65536]");
+    Add("--eval-text,--eval-tokens", options_.eval_path, "FILE",
+        "Evaluate this, of the kind of the training data [its last tenth, see --eval-every]");
+    Add("--document-end", document_end_, "ID", "Token behind each document [what FILE.json says]");
+    Flag("--mask-documents", options_.mask_documents,
+         "Don't ask for the token after a document's end: such positions don't count in loss and "
+         "gradient, which are means over those that do");
     Add("--batch", options_.batch, "N", "Samples per step over all ranks [8]");
     Add("--seq", options_.seq, "N", "Tokens per sample [128]");
     Add("--steps", options_.steps, "N", "Steps to have been taken in the end [100]");
+    Add("--epochs", epochs_, "X", "Passes over the data, in place of --steps")->excludes("--steps");
     Add("--micro-batches", options_.micro_batches, "N",
         "Parts of a rank's batch whose gradients are accumulated [1]");
-    Add("--shuffle", shuffle_seed_, "SEED", "Permute the samples [in file order]");
-    Add("--seed", options_.seed, "SEED", "Of initial weights and of the sample [0]");
+    Add("--shuffle", shuffle_seed_, "SEED",
+        "Permute the samples, each pass otherwise [in file order]");
+    Add("--seed", options_.seed, "SEED", "Of initial weights, dropout and the sample [0]");
   }
 
   void AddOptimizer() {
@@ -111,29 +122,65 @@ class Parser {
     Add("--optimizer", optimizer_, "NAME", "adamw or sgd [adamw]");
     Add("--lr", options_.lr, "RATE", "Learning rate after the warm-up [0.001]");
     Add("--warmup", options_.warmup_steps, "N", "Steps in which the rate rises linearly [0]");
-    Add("--weight-decay", options_.weight_decay, "X", "Decoupled, on every tensor [0]");
+    Add("--schedule", schedule_, "NAME",
+        "Then it is constant, or falls: linear, cosine [constant]");
+    Add("--min-lr", options_.min_lr, "RATE", "Where the fall ends [0]");
+    Add("--decay-steps", options_.decay_steps, "N",
+        "Step at which it ends; counts from the job's beginning [the last one]");
+    Add("--weight-decay", options_.weight_decay, "X", "Decoupled [0]");
     Add("--clip", options_.clip, "NORM", "Largest global gradient norm; 0: any [0]");
     Add("--beta1", options_.beta1, "X", "Of AdamW [0.9]");
     Add("--beta2", options_.beta2, "X", "Of AdamW [0.95]");
     Add("--eps", options_.eps, "X", "Of AdamW [1e-8]");
+    Add("--dtype", dtype_, "NAME",
+        "Of the parameters: fp32, or bf16 with float32 masters in the daemons [fp32]");
+    AddRules();
+  }
+
+  void AddRules() {
+    group_ =
+        "Parameters by name (each may be repeated; REGEX matches a part of a published name such "
+        "as gpt_neox.layers.0.mlp.dense_4h_to_h.weight)";
+    Repeated("--train", options_.rules.train, "REGEX",
+             "Train only what this matches; the rest is frozen and costs only its own bytes");
+    Repeated("--freeze", options_.rules.freeze, "REGEX",
+             "Don't train what this matches; wins over --train");
+    Repeated("--no-decay", options_.rules.no_decay, "REGEX",
+             "No weight decay for what this matches");
+    Repeated("--lr-scale", rates_, "REGEX=X",
+             "X times the learning rate for what this matches; the last that matches counts");
   }
 
   void AddOutput() {
     group_ = "Output";
     Add("--eval-every", options_.eval_every, "N",
-        "Hold out the last tenth and evaluate it every N steps and at the end; 0: don't [0]");
+        "Evaluate every N steps and at the end; without a file for it the last tenth of the data "
+        "is "
+        "held out; 0: only that file at the end [0]");
     Add("--log", options_.log_path, "FILE", "JSON lines: one per step and per evaluation");
+    Add("--export", options_.export_dir, "DIR",
+        "At the end write config.json and weights there, as published models have them");
+    Add("--export-dtype", export_dtype_, "NAME", "fp32, fp16 or bf16 [as the imported weights]");
     Add("--sample", sample_prompt_, "TEXT", "At the end print what the model makes of TEXT");
-    Add("--sample-tokens", options_.sample_tokens, "N", "Length of that sample [200]");
-    Add("--temperature", options_.temperature, "X", "Of that sample; 0: most likely token [0.8]");
+    Add("--sample-ids", sample_ids_, "IDS",
+        "The same with the prompt as token ids (deploy/tokenize.py --encode prints them)");
+    Add("--sample-tokens", options_.sample.tokens, "N", "Length of that sample [200]");
+    Add("--sample-temperature", options_.sample.temperature, "X", "0: most likely token [0.8]");
+    Add("--sample-top-k", options_.sample.top_k, "N", "Only from the N most likely; 0: all [0]");
+    Add("--sample-top-p", options_.sample.top_p, "P",
+        "Only from the fewest tokens that have probability P together [1]");
+    Add("--vocabulary", options_.sample.vocabulary_path, "FILE",
+        "Bytes of each token, for the sample [what the FILE.json of --tokens says]");
   }
 
   void AddJob() {
     group_ = "Job (RANK, WORLD_SIZE and LOCAL_RANK come from the environment)";
     Add("--job", options_.session.job_id, "ID", "What the state belongs to [ZEROD_JOB, default]");
-    Add("--attach", attach_, "MODE", "create, attach or attach-or-create [attach-or-create]");
-    app_.add_flag("--drop", options_.drop, "Give the job's state up at the end [keep it]")
-        ->group(group_);
+    Flag("--attach", attach_,
+         "Go on with a job that the daemons keep, at its step and place in the data; an error if "
+         "there is none [go on if there is one, else a new job]");
+    Flag("--create", create_, "Begin a new job; an error if there is one of this name");
+    Flag("--drop", options_.drop, "Give the job's state up at the end [keep it]");
     Add("--socket", options_.session.socket_path, "PATH",
         "Socket of this node's zerod [ZEROD_SOCKET]");
   }
@@ -141,9 +188,8 @@ class Parser {
   void AddTuning() {
     group_ = "Performance";
     Add("--prefetch", options_.prefetch_depth, "N", "Layers asked for before they are needed [1]");
-    app_.add_flag("--checkpoint", options_.checkpoint,
-                  "Recompute activations in the backward instead of keeping them")
-        ->group(group_);
+    Flag("--checkpoint", options_.checkpoint,
+         "Recompute activations in the backward instead of keeping them");
     Add("--window-bytes", window_bytes_, "BYTES",
         "Bound on gathered layers in use; takes KiB, MiB, GiB; 0: none [0]");
     Add("--cache-bytes", cache_bytes_, "BYTES",
@@ -173,61 +219,53 @@ class Parser {
     }
     options_.data_is_text = !text_path_.empty();
     options_.data_path = options_.data_is_text ? text_path_ : tokens_path_;
-    if (app_.count("--shuffle") > 0) options_.shuffle_seed = shuffle_seed_;
-    if (app_.count("--sample") > 0) options_.sample_prompt = sample_prompt_;
-    if (app_.count("--window-bytes") > 0) {
+    if (Given("--epochs")) options_.epochs = epochs_;
+    if (Given("--document-end")) options_.document_end = document_end_;
+    if (Given("--shuffle")) options_.shuffle_seed = shuffle_seed_;
+    if (Given("--sample")) options_.sample.prompt = sample_prompt_;
+    if (Given("--sample-ids")) options_.sample.ids = ParseIds(sample_ids_);
+    if (Given("--window-bytes")) {
       options_.session.window_bytes = ReadBytes("--window-bytes", window_bytes_);
     }
-    if (app_.count("--cache-bytes") > 0) {
+    if (Given("--cache-bytes")) {
       options_.session.cache_bytes = ReadBytes("--cache-bytes", cache_bytes_);
     }
-    if (optimizer_ == "sgd") options_.optimizer = OptimizerKind::kSgd;
-    if (optimizer_ != "sgd" && optimizer_ != "adamw") {
-      Refuse(Concat("--optimizer is \"", optimizer_, "\"; give adamw or sgd"));
-    }
-    FinishAttach();
+    for (const std::string& rate : rates_) options_.rules.rates.push_back(RateRule::Parse(rate));
+    if (attach_ && create_) Refuse("--attach and --create exclude each other");
+    if (attach_) options_.session.mode = AttachMode::kAttach;
+    if (create_) options_.session.mode = AttachMode::kCreate;
+    FinishNames();
   }
 
-  void FinishAttach() {
-    static constexpr std::pair<std::string_view, AttachMode> kModes[] = {
-        {"create", AttachMode::kCreate},
-        {"attach", AttachMode::kAttach},
-        {"attach-or-create", AttachMode::kAttachOrCreate}};
-    for (const auto& [name, mode] : kModes) {
-      if (attach_ != name) continue;
-      options_.session.mode = mode;
-      return;
-    }
-    Refuse(Concat("--attach is \"", attach_, "\"; give create, attach or attach-or-create"));
+  bool Given(const char* option) const { return app_.count(option) > 0; }
+
+  void FinishNames() {
+    options_.optimizer =
+        Choice<OptimizerKind>("--optimizer", optimizer_,
+                              {{"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}});
+    options_.decay = Choice<Decay>(
+        "--schedule", schedule_,
+        {{"constant", Decay::kConstant}, {"linear", Decay::kLinear}, {"cosine", Decay::kCosine}});
+    options_.dtype =
+        Choice<DType>("--dtype", dtype_, {{"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}});
+    if (!Given("--export-dtype")) return;
+    options_.export_dtype = Choice<DType>(
+        "--export-dtype", export_dtype_,
+        {{"fp32", DType::kFloat32}, {"fp16", DType::kFloat16}, {"bf16", DType::kBFloat16}});
   }
 
-  void Check() const {
-    constexpr double kAny = std::numeric_limits<double>::max();
-    RequireAtLeast("--batch", options_.batch, 1);
-    RequireAtLeast("--seq", options_.seq, 1);
-    RequireAtLeast("--steps", options_.steps, 0);
-    RequireAtLeast("--micro-batches", options_.micro_batches, 1);
-    RequireAtLeast("--warmup", options_.warmup_steps, 0);
-    RequireAtLeast("--eval-every", options_.eval_every, 0);
-    RequireAtLeast("--sample-tokens", options_.sample_tokens, 1);
-    RequireAtLeast("--prefetch", options_.prefetch_depth, 0);
-    RequireAtLeast("--threads", options_.threads, 1);
-    RequireBetween("--lr", options_.lr, 0, kAny);
-    RequireBetween("--weight-decay", options_.weight_decay, 0, kAny);
-    RequireBetween("--clip", options_.clip, 0, kAny);
-    RequireBetween("--temperature", options_.temperature, 0, kAny);
-    RequireBetween("--beta1", options_.beta1, 0, 1);
-    RequireBetween("--beta2", options_.beta2, 0, 1);
-    RequireBetween("--eps", options_.eps, 0, kAny);
-    if (options_.threads > kThreadsMax) {
-      Refuse(Concat("--threads is ", options_.threads, "; at most ", kThreadsMax, " are possible"));
+  template <typename Value>
+  static Value Choice(const char* option, const std::string& given,
+                      std::initializer_list<std::pair<const char*, Value>> choices) {
+    std::string names;
+    for (const auto& [name, value] : choices) {
+      if (given == name) return value;
+      names += Concat(names.empty()                             ? ""
+                      : name == std::prev(choices.end())->first ? " or "
+                                                                : ", ",
+                      name);
     }
-    if (options_.prefetch_depth > std::numeric_limits<int>::max()) {
-      Refuse(Concat("--prefetch is ", options_.prefetch_depth, "; the model has fewer layers"));
-    }
-    if (options_.sample_prompt && !options_.data_is_text) {
-      Refuse("--sample needs --text: how the tokens of --tokens become text isn't known");
-    }
+    Refuse(Concat(option, " is \"", given, "\"; give ", names));
   }
 
   CLI::App app_;
@@ -237,8 +275,16 @@ class Parser {
   std::string tokens_path_;
   uint64_t shuffle_seed_ = 0;
   std::string sample_prompt_;
+  std::string sample_ids_;
+  double epochs_ = 0;
+  int64_t document_end_ = 0;
   std::string optimizer_ = "adamw";
-  std::string attach_ = "attach-or-create";
+  std::string schedule_ = "constant";
+  std::string dtype_ = "fp32";
+  std::string export_dtype_;
+  std::vector<std::string> rates_;
+  bool attach_ = false;
+  bool create_ = false;
   std::string window_bytes_;
   std::string cache_bytes_;
 };

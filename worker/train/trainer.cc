@@ -1,5 +1,6 @@
 #include "worker/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -11,28 +12,54 @@
 
 namespace zerod::train {
 
-Trainer::Trainer(const TrainOptions& options, const neox::BatchShape& shape,
-                 const neox::TokenSource& source, ShardedSequential& model)
-    : options_(options), shape_(shape), source_(source), model_(model) {}
+neox::BatchShape ShapeOf(const TrainOptions& options) {
+  neox::BatchShape shape;
+  shape.batch = options.batch;
+  shape.dp_size = options.session.world_size;
+  shape.dp_index = options.session.rank;
+  shape.micro_batches = options.micro_batches;
+  neox::CheckBatchShape(shape);
+  return shape;
+}
+
+Trainer::Trainer(const TrainOptions& options, const neox::TokenSource& source,
+                 neox::ForwardContext& forward, ShardedSequential& model)
+    : options_(options),
+      shape_(ShapeOf(options)),
+      source_(source),
+      forward_(forward),
+      model_(model) {}
 
 double Trainer::Accumulate(int64_t step, int64_t micro_batch) {
   const neox::TokenBatch tokens =
       source_.Train(neox::FirstSample(shape_, step, micro_batch), shape_.micro_batch_size());
+  forward_.BeginTraining({options_.seed, step, micro_batch, shape_.dp_index});
   const at::Tensor loss = neox::CrossEntropy(model_.Forward(tokens.input), tokens.target);
   loss.backward();
   return loss.item<double>();
 }
 
+/// A micro-batch's loss is a sum divided by the number of its positions; what makes the mean over
+/// the positions of the whole step that count is the rest. Every rank reads the step's targets to
+/// count them, so that the divisor is known without asking the others.
+double Trainer::DivisorOf(int64_t step) const {
+  const int64_t positions = shape_.micro_batch_size() * options_.seq;
+  const int64_t counted = source_.CountTrainTargets(step * shape_.batch, shape_.batch);
+  return static_cast<double>(std::max<int64_t>(counted, 1)) / static_cast<double>(positions);
+}
+
 StepOptions Trainer::MakeStepOptions(int64_t step) const {
   StepOptions options;
   options.optimizer = options_.optimizer;
-  options.learning_rate = Schedule{options_.lr, options_.warmup_steps}.RateAt(step);
+  options.learning_rate = Schedule{options_.lr, options_.warmup_steps, options_.decay,
+                                   options_.min_lr, options_.decay_steps}
+                              .RateAt(step);
   options.beta1 = options_.beta1;
   options.beta2 = options_.beta2;
   options.eps = options_.eps;
   options.weight_decay = options_.weight_decay;
   options.max_grad_norm = options_.clip;
-  options.gradient_divisor = static_cast<double>(shape_.dp_size * shape_.micro_batches);
+  options.gradient_divisor = DivisorOf(step);
   return options;
 }
 
@@ -60,6 +87,7 @@ Trainer::Outcome Trainer::Step(int64_t step, const StopSignals& signals) {
 Trainer::Evaluation Trainer::Evaluate(const StopSignals& signals) {
   const c10::NoGradGuard no_grad;
   const int64_t samples = source_.eval_samples();
+  forward_.BeginEvaluation();
   double loss_sum = 0;
   double count = 0;
   for (int64_t round = 0; round < neox::EvalRounds(shape_, samples); ++round) {
@@ -67,15 +95,15 @@ Trainer::Evaluation Trainer::Evaluate(const StopSignals& signals) {
     const neox::TokenBatch tokens = source_.Eval(part.first, shape_.micro_batch_size());
     const at::Tensor logits = model_.Forward(tokens.input);
     if (part.valid == 0) continue;
-    const at::Tensor loss =
-        neox::CrossEntropy(logits.narrow(0, 0, part.valid), tokens.target.narrow(0, 0, part.valid));
-    loss_sum += loss.item<double>() * static_cast<double>(part.valid);
-    count += static_cast<double>(part.valid);
+    const at::Tensor target = tokens.target.narrow(0, 0, part.valid);
+    const at::Tensor loss = neox::CrossEntropy(logits.narrow(0, 0, part.valid), target);
+    loss_sum += loss.item<double>() * static_cast<double>(target.numel());
+    count += static_cast<double>(neox::CountTargets(target));
   }
   std::vector<double> values = {loss_sum, count};
   AppendStopVotes(signals.Noted(), values);
   const std::vector<double> sums = model_.Sum(values);
-  return {sums[0] / sums[1], CountStopVotes(sums)};
+  return {sums[0] / std::max(sums[1], 1.0), CountStopVotes(sums)};
 }
 
 }  // namespace zerod::train

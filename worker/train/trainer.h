@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "worker/neox/data.h"
+#include "worker/neox/forward_context.h"
 #include "worker/neox/sampling.h"
 #include "worker/sharded/sharded_sequential.h"
 #include "worker/train/step_report.h"
@@ -11,13 +12,17 @@
 
 namespace zerod::train {
 
+/// How this rank's part of the batches lies among all. Throws Error(kInvalidArgument) if a batch
+/// can't be divided evenly.
+neox::BatchShape ShapeOf(const TrainOptions& options);
+
 /// Trains and evaluates this rank's part of every batch. All ranks call the same methods in the
 /// same order. Errors are those of the model and the data.
 class Trainer {
  public:
-  /// The references outlive it.
-  Trainer(const TrainOptions& options, const neox::BatchShape& shape,
-          const neox::TokenSource& source, ShardedSequential& model);
+  /// The references outlive it. `forward` is the one that the model's layers share.
+  Trainer(const TrainOptions& options, const neox::TokenSource& source,
+          neox::ForwardContext& forward, ShardedSequential& model);
 
   struct Outcome {
     StepReport report;
@@ -28,7 +33,7 @@ class Trainer {
   Outcome Step(int64_t step, const StopSignals& signals);
 
   struct Evaluation {
-    double loss = 0;  ///< mean over all held-out tokens
+    double loss = 0;  ///< mean over all held-out targets that count
     int stop_signal = 0;
   };
 
@@ -38,10 +43,12 @@ class Trainer {
  private:
   double Accumulate(int64_t step, int64_t micro_batch);
   StepOptions MakeStepOptions(int64_t step) const;
+  double DivisorOf(int64_t step) const;
 
   const TrainOptions& options_;
   const neox::BatchShape shape_;
   const neox::TokenSource& source_;
+  neox::ForwardContext& forward_;
   ShardedSequential& model_;
 };
 

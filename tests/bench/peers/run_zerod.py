@@ -47,12 +47,13 @@ def plan_nodes(options, folder):
             for index, port in enumerate(run.free_ports(options.daemons))]
 
 
-def start_daemons(family, nodes, program):
+def start_daemons(family, nodes, program, checkpoint):
     peers = ",".join(node.address for node in nodes)
     for index, node in enumerate(nodes):
         family.start(node.name, [
             program, "--node", str(index), "--peers", peers, "--ranks", str(len(node.ranks)),
-            "--socket", node.socket, "--listen", node.address], clean_environment())
+            "--socket", node.socket, "--listen", node.address,
+            "--model-root", os.path.realpath(checkpoint)], clean_environment())
     deadline = time.monotonic() + 30
     while not all(os.path.exists(node.socket) for node in nodes):
         family.running([])
@@ -192,7 +193,7 @@ def measure(options):
         watch = proc.MemoryWatch(family) if options.memory else None
         log = StepLog(os.path.join(folder, "rank0.jsonl"), family)
         started = time.monotonic()
-        start_daemons(family, nodes, find_program(options.build, "zerod"))
+        start_daemons(family, nodes, find_program(options.build, "zerod"), options.checkpoint)
         daemon_pids = family.pids()
         names = start_workers(family, nodes, folder, options)
         if watch:

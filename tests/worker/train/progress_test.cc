@@ -50,7 +50,7 @@ TEST(BarText, LeavesTheBarOutOfANarrowTerminalAndNeverWraps) {
 TEST(Progress, RedrawsTheBarAtMostTenTimesASecond) {
   std::ostringstream out;
   Console console(ConsoleStyle::kTerminal, out);
-  Progress progress(console, 1000, EightyColumns);
+  Progress progress(console, 1000, 0, EightyColumns);
   for (int i = 1; i <= 100; ++i) {
     progress.Step({.step = i, .loss = 1, .tokens_per_s = 100, .step_ms = 10},
                   Progress::Clock::time_point(milliseconds(10 * i)));
@@ -62,7 +62,7 @@ TEST(Progress, RedrawsTheBarAtMostTenTimesASecond) {
 TEST(Progress, WritesPlainLinesToAFile) {
   std::ostringstream out;
   Console console(ConsoleStyle::kPlain, out);
-  Progress progress(console, 1000, EightyColumns);
+  Progress progress(console, 1000, 0, EightyColumns);
   for (int i = 1; i <= 1000; ++i) {
     progress.Step({.step = i, .loss = 1.5, .tokens_per_s = 100, .step_ms = 12},
                   Progress::Clock::time_point(milliseconds(12 * i)));
@@ -77,12 +77,13 @@ TEST(Progress, WritesPlainLinesToAFile) {
 TEST(Progress, ShowsAnEvaluationAboveTheBar) {
   std::ostringstream out;
   Console console(ConsoleStyle::kTerminal, out);
-  Progress progress(console, 10, EightyColumns);
+  Progress progress(console, 10, 0.25, EightyColumns);
   progress.Step({.step = 1, .loss = 3, .tokens_per_s = 1, .step_ms = 1}, {});
   out.str("");
   progress.Evaluated(1, 2.5);
   EXPECT_THAT(out.str(), testing::StartsWith("\r\x1b[Kstep  1/10  held-out loss 2.500"));
-  EXPECT_THAT(out.str(), HasSubstr("\n 10% ["));
+  EXPECT_THAT(out.str(), HasSubstr("perplexity 12.18\n 10% ["));
+  EXPECT_THAT(out.str(), HasSubstr("1/10  epoch 0.25  loss"));
 }
 
 TEST(Console, IsSilentForOtherRanks) {

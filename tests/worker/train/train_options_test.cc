@@ -52,7 +52,7 @@ TEST(TrainOptions, TakesItsPlaceInTheWorldFromTheEnvironment) {
 
 TEST(TrainOptions, LetsTheCommandLineWinOverTheEnvironment) {
   const TrainOptions options =
-      Read({"--socket", "/run/two.sock", "--job", "mine", "--threads", "2", "--attach", "create"});
+      Read({"--socket", "/run/two.sock", "--job", "mine", "--threads", "2", "--create"});
   EXPECT_EQ(options.session.socket_path, "/run/two.sock");
   EXPECT_EQ(options.session.job_id, "mine");
   EXPECT_EQ(options.session.mode, AttachMode::kCreate);
@@ -70,19 +70,45 @@ TEST(TrainOptions, HasTheDefaultsThatTheHelpNames) {
   EXPECT_EQ(options.clip, 0);
   EXPECT_EQ(options.eval_every, 0);
   EXPECT_FALSE(options.shuffle_seed.has_value());
-  EXPECT_FALSE(options.sample_prompt.has_value());
+  EXPECT_FALSE(options.sample.prompt.has_value());
+  EXPECT_FALSE(options.epochs.has_value());
+  EXPECT_EQ(options.decay, Decay::kConstant);
+  EXPECT_EQ(options.dtype, DType::kFloat32);
+  EXPECT_FALSE(options.export_dtype.has_value());
+  EXPECT_EQ(options.sample.top_p, 1);
   EXPECT_FALSE(options.drop);
   EXPECT_FALSE(options.checkpoint);
 }
 
 TEST(TrainOptions, ReadsTokensSeedsAndSizes) {
-  const TrainOptions options =
-      ReadTrainOptions({"--model", "m", "--tokens", "t.bin", "--shuffle", "0", "--window-bytes",
-                        "2MiB", "--cache-bytes", "4096", "--optimizer", "sgd", "--drop"},
-                       RankOneOfTwo(), "1.2")
-          .options;
+  const TrainOptions options = ReadTrainOptions({"--model",
+                                                 "m",
+                                                 "--tokens",
+                                                 "t.bin",
+                                                 "--shuffle",
+                                                 "0",
+                                                 "--window-bytes",
+                                                 "2MiB",
+                                                 "--cache-bytes",
+                                                 "4096",
+                                                 "--optimizer",
+                                                 "sgd",
+                                                 "--drop",
+                                                 "--token-bytes",
+                                                 "4",
+                                                 "--document-end",
+                                                 "0",
+                                                 "--eval-tokens",
+                                                 "e.bin",
+                                                 "--mask-documents"},
+                                                RankOneOfTwo(), "1.2")
+                                   .options;
   EXPECT_FALSE(options.data_is_text);
   EXPECT_EQ(options.data_path, "t.bin");
+  EXPECT_EQ(options.eval_path, "e.bin");
+  EXPECT_EQ(options.token_bytes, 4);
+  EXPECT_EQ(options.document_end, 0);
+  EXPECT_TRUE(options.mask_documents);
   EXPECT_EQ(options.shuffle_seed, 0u);
   EXPECT_EQ(options.session.window_bytes, 2 << 20);
   EXPECT_EQ(options.session.cache_bytes, 4096);
@@ -90,7 +116,35 @@ TEST(TrainOptions, ReadsTokensSeedsAndSizes) {
   EXPECT_TRUE(options.drop);
 }
 
-TEST(TrainOptions, KeepsAnEmptyPrompt) { EXPECT_EQ(Read({"--sample", ""}).sample_prompt, ""); }
+TEST(TrainOptions, KeepsAnEmptyPrompt) { EXPECT_EQ(Read({"--sample", ""}).sample.prompt, ""); }
+
+TEST(TrainOptions, ReadsWhatFineTuningNeeds) {
+  const TrainOptions options =
+      Read({"--freeze",     "embed",   "--freeze",       "^head",   "--train",        "layers",
+            "--no-decay",   "bias$",   "--lr-scale",     "a=b=0.5", "--schedule",     "cosine",
+            "--min-lr",     "1e-5",    "--decay-steps",  "7",       "--dtype",        "bf16",
+            "--export",     "out",     "--export-dtype", "fp16",    "--epochs",       "1.5",
+            "--sample-ids", "1, 2 30", "--sample-top-k", "5",       "--sample-top-p", "0.9"});
+  EXPECT_EQ(options.rules.freeze, (std::vector<std::string>{"embed", "^head"}));
+  EXPECT_EQ(options.rules.train, std::vector<std::string>{"layers"});
+  EXPECT_EQ(options.rules.no_decay, std::vector<std::string>{"bias$"});
+  ASSERT_EQ(options.rules.rates.size(), 1U);
+  EXPECT_EQ(options.rules.rates[0].pattern, "a=b");
+  EXPECT_EQ(options.rules.rates[0].factor, 0.5f);
+  EXPECT_EQ(options.decay, Decay::kCosine);
+  EXPECT_EQ(options.min_lr, 1e-5);
+  EXPECT_EQ(options.decay_steps, 7);
+  EXPECT_EQ(options.dtype, DType::kBFloat16);
+  EXPECT_EQ(options.export_dtype, DType::kFloat16);
+  EXPECT_EQ(options.epochs, 1.5);
+  EXPECT_EQ(options.sample.ids, (std::vector<int64_t>{1, 2, 30}));
+  EXPECT_EQ(options.sample.top_k, 5);
+  EXPECT_EQ(options.sample.top_p, 0.9);
+}
+
+TEST(TrainOptions, AttachesToAKeptJobOnly) {
+  EXPECT_EQ(Read({"--attach"}).session.mode, AttachMode::kAttach);
+}
 
 struct Refused {
   Arguments arguments;
@@ -114,9 +168,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Refused{{"--micro-batches", "0"}, "--micro-batches is 0"},
                     Refused{{"--lr", "nan"}, "--lr"}, Refused{{"--lr", "-1"}, "--lr is -1"},
                     Refused{{"--lr", "fast"}, "--lr"}, Refused{{"--beta2", "1.5"}, "from 0 to 1"},
-                    Refused{{"--temperature", "inf"}, "--temperature"},
+                    Refused{{"--sample-temperature", "inf"}, "--sample-temperature"},
+                    Refused{{"--sample-top-p", "1.5"}, "from 0 to 1"},
+                    Refused{{"--sample-ids", "1,x"}, "\"x\" is no token id"},
+                    Refused{{"--freeze", "layers.(1"}, "--freeze: 'layers.(1' isn't a regular"},
+                    Refused{{"--lr-scale", "bias"}, "--lr-scale is \"bias\"; give REGEX=X"},
+                    Refused{{"--lr-scale", "bias=-1"}, "\"bias=-1\""},
+                    Refused{{"--schedule", "step"}, "give constant, linear or cosine"},
+                    Refused{{"--min-lr", "1e-4"}, "--min-lr needs --schedule"},
+                    Refused{{"--schedule", "linear", "--min-lr", "1"}, "--min-lr is 1, more than"},
+                    Refused{{"--dtype", "fp16"}, "give fp32 or bf16"},
+                    Refused{{"--export-dtype", "bf16"}, "--export-dtype needs --export"},
+                    Refused{{"--epochs", "0"}, "--epochs is 0"},
+                    Refused{{"--epochs", "1", "--steps", "2"}, "--steps"},
+                    Refused{{"--token-bytes", "3"}, "2 or 4"},
+                    Refused{{"--token-bytes", "2"}, "--token-bytes needs --tokens"},
+                    Refused{{"--mask-documents"}, "--mask-documents needs --document-end"},
                     Refused{{"--optimizer", "adam"}, "give adamw or sgd"},
-                    Refused{{"--attach", "join"}, "create, attach or attach-or-create"},
+                    Refused{{"--attach", "--create"}, "exclude each other"},
                     Refused{{"--window-bytes", "much"}, "--window-bytes is \"much\""},
                     Refused{{"--cache-bytes", "-1"}, "--cache-bytes"},
                     Refused{{"--tokens", "t.bin"}, "either --text or --tokens"},
@@ -127,11 +196,6 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(TrainOptions, RefusesACommandLineWithoutModelOrData) {
   EXPECT_THAT(RefusalOf({"--text", "t"}), HasSubstr("--model is missing"));
   EXPECT_THAT(RefusalOf({"--model", "m"}), HasSubstr("either --text or --tokens"));
-}
-
-TEST(TrainOptions, RefusesASampleOfTokensThatArentText) {
-  EXPECT_THAT(RefusalOf({"--model", "m", "--tokens", "t", "--sample", "The"}),
-              HasSubstr("--sample needs --text"));
 }
 
 TEST(TrainOptions, AnswersHelpAndVersionWithText) {
