@@ -24,12 +24,14 @@ class LinkedEngines::Link final : public PeerLink {
   const int node_count_;
 };
 
-LinkedEngines::LinkedEngines(const std::vector<int>& ranks_per_node, EngineOptions options) {
+LinkedEngines::LinkedEngines(const std::vector<int>& ranks_per_node, EngineOptions options,
+                             const std::vector<std::vector<std::string>>& model_roots) {
   const int count = static_cast<int>(ranks_per_node.size());
   options.node_count = count;
   for (int node = 0; node < count; ++node) {
     options.node = node;
     options.ranks = ranks_per_node[node];
+    if (!model_roots.empty()) options.model_roots = model_roots[node];
     nodes_.push_back(std::make_unique<Node>());
     nodes_.back()->link = std::make_unique<Link>(*this, node, count);
     nodes_.back()->engine = std::make_unique<Engine>(options);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,8 +18,10 @@ namespace zerod::testing {
 /// receiving node; what they carry between communicators is real.
 class LinkedEngines {
  public:
+  /// `model_roots` are by node; without, those of `options`.
   explicit LinkedEngines(const std::vector<int>& ranks_per_node,
-                         EngineOptions options = EngineOptions());
+                         EngineOptions options = EngineOptions(),
+                         const std::vector<std::vector<std::string>>& model_roots = {});
   ~LinkedEngines();
 
   Engine& engine(int node) { return *nodes_[node]->engine; }
