@@ -61,8 +61,9 @@ void TokenSource::ReadSample(int64_t position, int64_t* out) const {
 
 /// Splits [count, T + 1] into input and target.
 TokenBatch TokenSource::Split(const at::Tensor& tokens) const {
-  TokenBatch batch{tokens.narrow(1, 0, options_.seq).contiguous(),
-                   tokens.narrow(1, 1, options_.seq).contiguous()};
+  // Copies, also where a single sample would be contiguous as it lies: targets are changed below.
+  TokenBatch batch{tokens.narrow(1, 0, options_.seq).clone(at::MemoryFormat::Contiguous),
+                   tokens.narrow(1, 1, options_.seq).clone(at::MemoryFormat::Contiguous)};
   if (!options_.masked_end) return batch;
   const int64_t* input = batch.input.const_data_ptr<int64_t>();
   auto* target = batch.target.mutable_data_ptr<int64_t>();

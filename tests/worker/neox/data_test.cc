@@ -140,6 +140,9 @@ TEST(TokenSource, DoesNotCountWhatComesBehindTheEndOfADocument) {
     found += target == kUncounted ? '?' : static_cast<char>(target);
   }
   EXPECT_EQ(found, "aE?E???dx");  // the end of a document itself counts
+  for (int64_t j = 0; j < 9; ++j) {
+    EXPECT_EQ(batch.input[0][j].item<int64_t>(), "aaEbEEEcd"[j]);
+  }
   EXPECT_EQ(CountTargets(batch.target), 9 - 4);
   EXPECT_EQ(source.CountTrainTargets(0, 1), 9 - 4);
   options.masked_end.reset();
