@@ -100,11 +100,8 @@ void LayerExchange::Read(const LayerStore& layer, uint64_t ticket, Content conte
     auto part = [&](size_t stage) {
       return stages[stage].subspan(plan.stage_offset_bytes, full_bytes);
     };
-    // The other nodes send whether this one wants it or not.
-    std::vector<std::byte> unwanted;
-    if (stages.empty() && communicator_ != nullptr) unwanted.resize(full_bytes);
     ReadChunk(layer, Tag(OperationKind::kRead, ticket, layer.index(), chunk, 0), content,
-              stages.empty() ? std::span(unwanted) : part(0));
+              stages.empty() ? std::span<std::byte>() : part(0));
     for (size_t stage = 1; stage < stages.size(); ++stage) {
       std::memcpy(part(stage).data(), part(0).data(), full_bytes);
     }
@@ -113,23 +110,28 @@ void LayerExchange::Read(const LayerStore& layer, uint64_t ticket, Content conte
 
 void LayerExchange::ReadChunk(const LayerStore& layer, const SegmentTag& tag, Content content,
                               std::span<std::byte> full) const {
-  if (full.empty()) return;
   const int first = topology_.FirstRank(topology_.node);
-  const size_t shard_bytes = full.size() / topology_.World();
+  const ChunkPlan& plan = layer.plan().chunks[tag.chunk];
+  const size_t shard_bytes =
+      plan.shard_numel * SizeOf(content == Content::kParameter ? plan.dtype : DType::kFloat32);
+  // The other nodes send whether this one wants it or not: all into the room of one shard.
+  std::vector<std::byte> unwanted;
+  if (full.empty() && communicator_ != nullptr) unwanted.resize(shard_bytes);
   std::vector<SendSegment> sends;
   std::vector<ReceiveSegment> receives;
   std::vector<std::vector<float>> spare(topology_.LocalRanks());
   for (int rank = 0; rank < topology_.World(); ++rank) {
     SegmentTag tag_of_rank = tag;
     tag_of_rank.rank = static_cast<uint16_t>(rank);
-    const std::span<std::byte> target = full.subspan(rank * shard_bytes, shard_bytes);
+    const std::span<std::byte> target =
+        full.empty() ? std::span(unwanted) : full.subspan(rank * shard_bytes, shard_bytes);
     if (!topology_.IsLocal(rank)) {
       receives.push_back({topology_.NodeOf(rank), tag_of_rank, target});
       continue;
     }
     const std::span<const std::byte> own =
         layer.Values(content, tag.chunk, rank - first, spare[rank - first]);
-    std::memcpy(target.data(), own.data(), own.size());
+    if (!full.empty()) std::memcpy(target.data(), own.data(), own.size());
     for (int node = 0; node < topology_.NodeCount(); ++node) {
       if (node != topology_.node) sends.push_back({node, tag_of_rank, own});
     }

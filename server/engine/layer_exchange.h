@@ -34,6 +34,7 @@ class LayerExchange {
  private:
   void WriteChunk(const LayerStore& layer, uint64_t ticket, int chunk, int source_node,
                   std::span<std::byte> full) const;
+  /// `full` is the whole chunk, or empty where nobody wants it.
   void ReadChunk(const LayerStore& layer, const SegmentTag& tag, Content content,
                  std::span<std::byte> full) const;
 
