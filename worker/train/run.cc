@@ -98,6 +98,12 @@ class TrainingRun {
       console_.Line(Concat("job ", info.job_id, " has taken ", done,
                            " steps: nothing is left to train up to --steps ", options_.steps));
     }
+    const std::string difference =
+        PlaceOf(options_, *inputs_.tokens).DifferenceFrom(info.private_state);
+    if (!difference.empty()) {
+      console_.Line(Concat("other data than before: ", difference,
+                           "; its place is that of a job that always had these"));
+    }
   }
 
   int Train() {

@@ -22,6 +22,10 @@ neox::BatchShape ShapeOf(const TrainOptions& options) {
   return shape;
 }
 
+DataPlace PlaceOf(const TrainOptions& options, const neox::TokenSource& source) {
+  return {options.batch, options.seq, source.train_length(), options.shuffle_seed};
+}
+
 Trainer::Trainer(const TrainOptions& options, const neox::TokenSource& source,
                  neox::ForwardContext& forward, ShardedSequential& model)
     : options_(options),
@@ -60,6 +64,7 @@ StepOptions Trainer::MakeStepOptions(int64_t step) const {
   options.weight_decay = options_.weight_decay;
   options.max_grad_norm = options_.clip;
   options.gradient_divisor = DivisorOf(step);
+  options.private_state = PlaceOf(options_, source_).ToText();
   return options;
 }
 

@@ -6,6 +6,7 @@
 #include "worker/neox/forward_context.h"
 #include "worker/neox/sampling.h"
 #include "worker/sharded/sharded_sequential.h"
+#include "worker/train/data_place.h"
 #include "worker/train/step_report.h"
 #include "worker/train/stop_signals.h"
 #include "worker/train/train_options.h"
@@ -15,6 +16,9 @@ namespace zerod::train {
 /// How this rank's part of the batches lies among all. Throws Error(kInvalidArgument) if a batch
 /// can't be divided evenly.
 neox::BatchShape ShapeOf(const TrainOptions& options);
+
+/// Which tokens the steps read.
+DataPlace PlaceOf(const TrainOptions& options, const neox::TokenSource& source);
 
 /// Trains and evaluates this rank's part of every batch. All ranks call the same methods in the
 /// same order. Errors are those of the model and the data.

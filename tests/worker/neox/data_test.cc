@@ -185,7 +185,7 @@ TEST(TokenSource, RefusesAHeldOutPartThatIsShorterThanASample) {
   DataOptions options = Options(file, 10);
   options.hold_out = true;
   EXPECT_THAT(ComplaintOf([&] { const TokenSource source(options); }),
-              HasSubstr("10 for evaluation, but one sample needs 11"));
+              HasSubstr("10 tokens for evaluation, but one sample needs 11"));
 }
 
 }  // namespace
