@@ -23,7 +23,7 @@ class TrainProgram {
   std::string error(int rank) const { return ReadWholeFile(folder_.File(Name("err", rank))); }
 
   /// Waits for all; fails the test, with what they wrote, if one doesn't end with `exit_code`.
-  void ExpectEnd(int exit_code, std::chrono::seconds timeout = std::chrono::seconds(60));
+  void ExpectEnd(int exit_code, std::chrono::seconds timeout = std::chrono::seconds(120));
 
  private:
   static std::string Name(const char* kind, int rank) { return kind + std::to_string(rank); }

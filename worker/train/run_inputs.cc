@@ -85,11 +85,14 @@ void ReadPrompt(RunInputs& inputs) {
   inputs.prompt = inputs.vocabulary->Encode(sample.prompt->empty() ? "\n" : *sample.prompt);
 }
 
-void CheckTokenCount(const neox::TokenFileInfo& info, int64_t length, const std::string& path) {
-  if (!info.token_count || *info.token_count == length) return;
+/// A file that was cut short, or is read with the wrong width, is seen before it trains nonsense.
+void CheckTokenCount(const std::string& path, int token_bytes) {
+  const auto described = neox::TokenFileInfo::Read(path).token_count;
+  const int64_t length = neox::TokenFile(path, token_bytes).length();
+  if (!described || *described == length) return;
   throw Error(ErrorCode::kDataLoss,
-              Concat(path, ": has ", length, " tokens, but ", path, ".json says ",
-                     *info.token_count, "; was it cut short, or --token-bytes wrong?"));
+              Concat(path, ": has ", length, " tokens of ", token_bytes, " bytes, but ", path,
+                     ".json says ", *described, "; was it cut short, or --token-bytes wrong?"));
 }
 
 }  // namespace
@@ -103,8 +106,8 @@ RunInputs RunInputs::Read(const TrainOptions& given) {
   CheckRules(options, inputs.config);
   const int token_bytes = FinishData(inputs.config, options);
   if (!options.data_is_text) {
-    CheckTokenCount(neox::TokenFileInfo::Read(options.data_path),
-                    neox::TokenFile(options.data_path, token_bytes).length(), options.data_path);
+    CheckTokenCount(options.data_path, token_bytes);
+    if (!options.eval_path.empty()) CheckTokenCount(options.eval_path, token_bytes);
   }
   inputs.tokens = std::make_unique<neox::TokenSource>(DataOf(options, inputs.config, token_bytes));
   inputs.evaluates = inputs.tokens->eval_samples() > 0;
