@@ -66,14 +66,16 @@ struct Refused {
   std::string reason;
 };
 
-TEST(TrainFrozenTest, RulesThatMatchNothingAreNamedWithoutADaemon) {
+TEST(TrainFrozenTest, OptionsThatDontFitTheFilesAreNamedWithoutADaemon) {
   const ScratchFolder folder;
   WriteModel(folder.File("model"), {});
   WriteTokens(folder.File("tokens"), 500, ModelShape().vocab_size);
   for (const Refused& refused :
        {Refused{{"--freeze", "layers.7"}, "--freeze 'layers.7' matches none of the model's 40"},
         Refused{{"--train", "layers", "--freeze", "layers"}, "leave no parameter to train"},
-        Refused{{"--freeze", "("}, "--freeze: '(' isn't a regular expression"}}) {
+        Refused{{"--freeze", "("}, "--freeze: '(' isn't a regular expression"},
+        Refused{{"--export", "/proc/none/x"}, "--export /proc/none/x: /proc/none isn't a folder"},
+        Refused{{"--export", folder.File("tokens")}, "isn't a folder that can be written to"}}) {
     ChildOptions options;
     options.arguments = {ZEROD_PROGRAM_ZEROD_TRAIN,
                          "--model",

@@ -1,9 +1,12 @@
 #include "worker/train/run_inputs.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 #include "proto/contract/error.h"
 #include "worker/neox/tensor_spec.h"
@@ -85,6 +88,16 @@ void ReadPrompt(RunInputs& inputs) {
   inputs.prompt = inputs.vocabulary->Encode(sample.prompt->empty() ? "\n" : *sample.prompt);
 }
 
+/// Rank 0 writes the export, after all the training: what can be known before is said before.
+void CheckExport(const TrainOptions& options) {
+  if (options.export_dir.empty() || options.session.rank != 0) return;
+  const auto folder = std::filesystem::absolute(options.export_dir + "/").parent_path();
+  const auto place = std::filesystem::exists(folder) ? folder : folder.parent_path();
+  if (std::filesystem::is_directory(place) && access(place.c_str(), W_OK | X_OK) == 0) return;
+  Refuse(Concat("--export ", options.export_dir, ": ", place.string(),
+                " isn't a folder that can be written to"));
+}
+
 /// A file that was cut short, or is read with the wrong width, is seen before it trains nonsense.
 void CheckTokenCount(const std::string& path, int token_bytes) {
   const auto described = neox::TokenFileInfo::Read(path).token_count;
@@ -104,6 +117,7 @@ RunInputs RunInputs::Read(const TrainOptions& given) {
   inputs.config = neox::ReadConfig(options.model_dir + "/config.json");
   CheckLength(options, inputs.config);
   CheckRules(options, inputs.config);
+  CheckExport(options);
   const int token_bytes = FinishData(inputs.config, options);
   if (!options.data_is_text) {
     CheckTokenCount(options.data_path, token_bytes);
