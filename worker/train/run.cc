@@ -183,6 +183,8 @@ class TrainingRun {
     sample.top_p = options_.sample.top_p;
     sample.seed = options_.seed;
     sample.end_token = options_.document_end;
+    // A model that began here has never seen a position beyond those of its samples.
+    if (inputs_.weights == nullptr) sample.context = options_.seq;
     if (inputs_.vocabulary != nullptr) {
       // The model's vocabulary may be padded; what lies beyond ours can't be text.
       sample.vocabulary = static_cast<int64_t>(inputs_.vocabulary->tokens().size());
