@@ -179,8 +179,8 @@ TEST(PeerMessagesTest, HostileValuesElsewhereAreRefused) {
   EXPECT_EQ(FailureOf(message), "a store entry has no key");
   v1::Fingerprint& item = *message.mutable_progress()->add_fingerprints();
   EXPECT_EQ(FailureOf(message), "unknown operation kind 0 of ticket 0");
-  item.set_kind(10);
-  EXPECT_EQ(FailureOf(message), "unknown operation kind 10 of ticket 0");
+  item.set_kind(11);
+  EXPECT_EQ(FailureOf(message), "unknown operation kind 11 of ticket 0");
   item.set_kind(3);
   item.set_layer(-2);
   EXPECT_EQ(FailureOf(message), "layer -2 of ticket 0");
