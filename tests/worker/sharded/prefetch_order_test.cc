@@ -14,6 +14,7 @@ std::vector<std::vector<size_t>> Pass(PrefetchOrder& order, const std::vector<si
                                       size_t depth) {
   order.BeginPass(/*training=*/true);
   std::vector<std::vector<size_t>> expected;
+  expected.reserve(calls.size());
   for (size_t layer : calls) expected.push_back(order.Call(layer, depth));
   order.BeginPass(/*training=*/true);
   return expected;
