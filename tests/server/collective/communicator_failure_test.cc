@@ -25,9 +25,9 @@ std::string Receive(Communicator& communicator, int node, uint64_t ticket,
 }
 
 std::string Send(Communicator& communicator, int from, int to, uint64_t ticket,
-                 std::span<const std::byte> data, milliseconds timeout = kTimeout) {
+                 std::span<const std::byte> data) {
   return FailureOf([&] {
-    communicator.Exchange(std::vector<SendSegment>{{to, Tag(ticket, from), data}}, {}, timeout);
+    communicator.Exchange(std::vector<SendSegment>{{to, Tag(ticket, from), data}}, {}, kTimeout);
   });
 }
 

@@ -77,6 +77,7 @@ TEST(CommunicatorTest, SenderAndReceiverMayComeInEitherOrder) {
 TEST(CommunicatorTest, FourThreadsExchangeAtOnceWithDifferentTags) {
   RunNodes(3, [](int node, Communicator& communicator) {
     std::vector<std::future<void>> threads;
+    threads.reserve(4);
     for (int thread = 0; thread < 4; ++thread) {
       threads.push_back(std::async(std::launch::async, [&, thread] {
         for (uint64_t round = 0; round < 50; ++round) {
