@@ -52,7 +52,7 @@ TEST(CommunicatorFailureTest, AbortEndsPendingAndFutureExchangesWithin100Millise
 }
 
 TEST(CommunicatorFailureTest, AfterAnAbortInMidTransferTheMemoryIsOurs) {
-  constexpr size_t kBytes = 16 << 20;
+  constexpr size_t kBytes = ZEROD_LARGE_SEGMENT_BYTES / 4;
   for (int round = 0; round < 10; ++round) {
     TemporaryFolder folder;
     auto sender = std::async(std::launch::async, [&] {

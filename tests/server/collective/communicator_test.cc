@@ -113,9 +113,9 @@ TEST(CommunicatorTest, ManySegmentsOfOneExchangeFindTheirPlaces) {
   });
 }
 
-TEST(CommunicatorTest, ASegmentOf64MebibytesArrivesWhole) {
+TEST(CommunicatorTest, ALargeSegmentArrivesWhole) {
   RunNodes(2, [](int node, Communicator& communicator) {
-    AllToAll(node, 2, communicator, 1, [](int, int) { return 64 << 20; });
+    AllToAll(node, 2, communicator, 1, [](int, int) { return ZEROD_LARGE_SEGMENT_BYTES; });
   });
 }
 
@@ -147,7 +147,7 @@ TEST(CommunicatorTest, CountersAreTheExactNumberOfPayloadBytes) {
 }
 
 TEST(CommunicatorTest, ASenderThatLeavesAtOnceHasLostNothing) {
-  constexpr size_t kBytes = 32 << 20;
+  constexpr size_t kBytes = ZEROD_LARGE_SEGMENT_BYTES / 2;
   for (int round = 0; round < 5; ++round) {
     TemporaryFolder folder;
     const auto data = Filled(0, 1, 1, kBytes);
