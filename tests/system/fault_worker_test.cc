@@ -295,7 +295,7 @@ TEST_F(FaultAttachTest, CreateAndAttachDoWhatTheySay) {
   SessionOptions options = daemons.OptionsOf(0);
   options.mode = AttachMode::kAttach;
   const RankOutcome missing = Attach(options);
-  EXPECT_EQ(missing.error_code, Code(ErrorCode::kNotFound)) << missing.error;
+  EXPECT_EQ(missing.error_code, Code(ErrorCode::kInvalidArgument)) << missing.error;
   EXPECT_THAT(missing.error, HasSubstr("no job 'default'"));
 
   options.mode = AttachMode::kCreate;
