@@ -93,18 +93,33 @@ FileDescriptor SharedMemory::Share(Access access) const {
   return shared;
 }
 
-void SharedMemory::Punch(int64_t offset_bytes, int64_t size_bytes) {
+void SharedMemory::CheckRange(int64_t offset_bytes, int64_t size_bytes) const {
   const int64_t page_bytes = sysconf(_SC_PAGESIZE);
   ZEROD_CHECK(offset_bytes % page_bytes == 0 && size_bytes % page_bytes == 0, "offset ",
               offset_bytes, ", size ", size_bytes);
   ZEROD_CHECK(
       offset_bytes >= 0 && size_bytes >= 0 && offset_bytes + size_bytes <= this->size_bytes(),
       "offset ", offset_bytes, ", size ", size_bytes, " of ", this->size_bytes());
+}
+
+void SharedMemory::Punch(int64_t offset_bytes, int64_t size_bytes) {
+  CheckRange(offset_bytes, size_bytes);
   if (size_bytes == 0) return;
   if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset_bytes, size_bytes) !=
       0) {
     ThrowErrno(Concat("can't give back ", size_bytes, " bytes of shared memory"));
   }
+}
+
+void SharedMemory::Allocate(int64_t offset_bytes, int64_t size_bytes) const {
+  CheckRange(offset_bytes, size_bytes);
+  if (size_bytes == 0) return;
+  while (fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, offset_bytes, size_bytes) != 0) {
+    if (errno != EINTR)
+      ThrowErrno(Concat("can't allocate ", size_bytes, " bytes of shared memory"));
+  }
+  // Kernels before 5.14 refuse it; the pages are then mapped when they are touched.
+  madvise(data() + offset_bytes, static_cast<size_t>(size_bytes), MADV_POPULATE_WRITE);
 }
 
 int64_t SharedMemory::ResidentBytes() const {

@@ -60,6 +60,10 @@ class SharedMemory {
   /// A new descriptor of the same memory for a peer; read-only ones can't be mapped writable.
   FileDescriptor Share(Access access) const;
 
+  /// Allocates and maps the pages of a range that is about to be written, at less cost than their
+  /// faults one by one; what is there stays. Both page-aligned. Throws Error (kResourceExhausted).
+  void Allocate(int64_t offset_bytes, int64_t size_bytes) const;
+
   /// Gives the pages of a range back to the system; they read as zero afterwards. Both
   /// page-aligned.
   void Punch(int64_t offset_bytes, int64_t size_bytes);
@@ -68,6 +72,8 @@ class SharedMemory {
   int64_t ResidentBytes() const;
 
  private:
+  void CheckRange(int64_t offset_bytes, int64_t size_bytes) const;
+
   FileDescriptor fd_;
   Mapping mapping_;
 };

@@ -76,7 +76,7 @@ void GlooCommunicator::AddSegment(Pending& pending, Direction direction, int nod
 
 void GlooCommunicator::Enter(Pending& pending) {
   std::lock_guard lock(mutex_);
-  if (failure_) throw *failure_;
+  if (failure_) throw Error(*failure_);
   for (const Segment& segment : pending.segments) {
     if (lost_.contains(segment.node)) throw Lost(segment.node);
   }
@@ -136,7 +136,7 @@ void GlooCommunicator::Wait(Pending& pending, size_t index) {
 
 void GlooCommunicator::ThrowIfFailed() {
   std::lock_guard lock(mutex_);
-  if (failure_) throw *failure_;
+  if (failure_) throw Error(*failure_);
 }
 
 // The first failure wins, whichever thread comes first: a time-out in one thread makes Gloo close
@@ -147,7 +147,7 @@ void GlooCommunicator::ThrowFailure(const Segment& segment, const std::string& t
     lost_.try_emplace(segment.node, text);
     Fail(Lost(segment.node));
   }
-  throw *failure_;
+  throw Error(*failure_);
 }
 
 void GlooCommunicator::Abort() {

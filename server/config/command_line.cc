@@ -93,6 +93,7 @@ std::map<std::string, SourcedValue> Merge(const CommandLine& command_line,
       command_line.config_path ? command_line.config_path : Lookup(environment, "config");
   if (path) {
     std::vector<std::string> names;
+    names.reserve(table.size());
     for (const OptionEntry& entry : table) names.push_back(entry.name);
     from_file = ReadConfigFile(*path, names);
   }

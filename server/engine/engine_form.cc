@@ -41,7 +41,7 @@ Job& Engine::Impl::PrepareJob(const Decision& decision) {
 }
 
 Group::Setup Engine::Impl::PrepareGroup(const Decision& decision) {
-  if (forming_failure_) throw *forming_failure_;
+  if (forming_failure_) throw Error(*forming_failure_);
   const AttachRequest& request = forming_.begin()->second->request;
   Group::Setup setup;
   setup.options = &options_;
@@ -87,7 +87,7 @@ void Engine::Impl::FormGroup() {
     }
     ConnectCommunicators(setup, store);
     absl::MutexLock lock(&mutex_);
-    if (forming_failure_) throw *forming_failure_;
+    if (forming_failure_) throw Error(*forming_failure_);
     StartGroup(std::move(setup));
   } catch (const std::exception& error) {
     GiveUpForming(decision, AsError(error));

@@ -18,6 +18,7 @@ SegmentTag Tag(OperationKind kind, uint64_t ticket, int layer, int chunk, int ra
 }  // namespace
 
 void LayerExchange::Gather(const LayerStore& layer, uint64_t ticket) const {
+  layer.AllocateRemote();
   std::vector<SendSegment> sends;
   std::vector<ReceiveSegment> receives;
   const int own = topology_.node;

@@ -161,16 +161,32 @@ void LayerStore::SetValues(int chunk, int local_rank, std::span<const float> val
   if (narrow) RoundToBf16(Bf16Parameters(chunk, local_rank), values);
 }
 
-void LayerStore::PunchRemote() {
+std::vector<std::pair<int64_t, int64_t>> LayerStore::RemoteRanges(int chunk) const {
+  const ChunkPlan& chunk_plan = plan_.chunks[chunk];
+  const int64_t shard_bytes = chunk_plan.shard_numel * SizeOf(chunk_plan.dtype);
   const int first = topology_.FirstRank(topology_.node);
   const int after = first + topology_.LocalRanks();
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  if (first > 0) ranges.emplace_back(kRegionHeaderBytes, first * shard_bytes);
+  if (after < topology_.World()) {
+    ranges.emplace_back(kRegionHeaderBytes + after * shard_bytes,
+                        (topology_.World() - after) * shard_bytes);
+  }
+  return ranges;
+}
+
+void LayerStore::AllocateRemote() const {
   for (size_t chunk = 0; chunk < regions_.size(); ++chunk) {
-    const ChunkPlan& chunk_plan = plan_.chunks[chunk];
-    const int64_t shard_bytes = chunk_plan.shard_numel * SizeOf(chunk_plan.dtype);
-    if (first > 0) regions_[chunk].Punch(kRegionHeaderBytes, first * shard_bytes);
-    const int64_t tail_bytes = (topology_.World() - after) * shard_bytes;
-    if (tail_bytes > 0) {
-      regions_[chunk].Punch(kRegionHeaderBytes + after * shard_bytes, tail_bytes);
+    for (const auto& [offset_bytes, size_bytes] : RemoteRanges(static_cast<int>(chunk))) {
+      regions_[chunk].Allocate(offset_bytes, size_bytes);
+    }
+  }
+}
+
+void LayerStore::PunchRemote() {
+  for (size_t chunk = 0; chunk < regions_.size(); ++chunk) {
+    for (const auto& [offset_bytes, size_bytes] : RemoteRanges(static_cast<int>(chunk))) {
+      regions_[chunk].Punch(offset_bytes, size_bytes);
     }
   }
 }

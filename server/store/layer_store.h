@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/operation.h"
@@ -60,6 +61,10 @@ class LayerStore {
   /// may be the masters themselves.
   void SetValues(int chunk, int local_rank, std::span<const float> values) const;
 
+  /// Makes room for other nodes' shards before they are received: cheaper than page by page. Throws
+  /// Error (kResourceExhausted).
+  void AllocateRemote() const;
+
   /// Gives the pages of other nodes' shards back; they read as zero until received again.
   void PunchRemote();
 
@@ -82,6 +87,8 @@ class LayerStore {
  private:
   std::span<float> State(int chunk, int local_rank, int part) const;
   std::span<std::byte> Shard(int chunk, int local_rank) const;
+  /// Other nodes' shards in a region: offsets and sizes.
+  std::vector<std::pair<int64_t, int64_t>> RemoteRanges(int chunk) const;
 
   const int index_;
   const LayerPlan plan_;

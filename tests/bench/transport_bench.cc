@@ -36,7 +36,7 @@ void Swap(benchmark::State& state) {
   auto communicator = Connect(folder.path(), 0, 2);
   std::vector<std::byte> sent(bytes), received(bytes);
   uint64_t ticket = 0;
-  for (auto _ : state) SwapSegment(*communicator, 0, ++ticket, sent, received);
+  while (state.KeepRunning()) SwapSegment(*communicator, 0, ++ticket, sent, received);
   communicator.reset();
   peer.get();
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes));

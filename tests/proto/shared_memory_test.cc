@@ -79,6 +79,17 @@ TEST(SharedMemory, PunchGivesPagesBackAndTheyReadAsZero) {
   EXPECT_EQ(memory.data()[12 * kPage - 1], std::byte{0});
 }
 
+TEST(SharedMemory, AllocatedPagesAreResidentAndKeepWhatTheyHold) {
+  SharedMemory memory = SharedMemory::Create("zerod-test", kSize);
+  memory.data()[6 * kPage] = std::byte{7};
+  memory.Allocate(4 * kPage, 8 * kPage);
+  EXPECT_EQ(memory.ResidentBytes(), 8 * kPage);
+  EXPECT_EQ(memory.data()[6 * kPage], std::byte{7});
+  EXPECT_EQ(memory.data()[11 * kPage], std::byte{0});
+  memory.Allocate(0, 0);
+  EXPECT_EQ(memory.ResidentBytes(), 8 * kPage);
+}
+
 TEST(SharedMemory, HugePagesAreAdviceThatNeverFails) {
   constexpr int64_t kLarge = 8 << 20;
   const SharedMemory memory = SharedMemory::Create("zerod-test", kLarge, true);

@@ -2,6 +2,10 @@
 // ThreadSanitizer sees no absl::Mutex and takes all that one guards, in our code and in what gRPC
 // hands from one thread to another, for a race. These definitions stand in front of the library's:
 // they call it and report what it synchronises.
+//
+// Whoever gives a mutex back evaluates the conditions of those who wait for it, still holding it,
+// inside the library. So the library gets each condition wrapped: the evaluating thread then has
+// what earlier holders did, and later holders have what it did.
 
 #include <cstdio>
 #include <cstdlib>
@@ -30,6 +34,32 @@ Function* Real(const char* name) {
   }
   return reinterpret_cast<Function*>(address);
 }
+
+// One condition of one waiter, for the time of its wait.
+class HeldCondition {
+ public:
+  HeldCondition(absl::Mutex* mutex, const absl::Condition* condition)
+      : mutex_(mutex), condition_(condition), wrapped_(&HeldCondition::Eval, this) {
+    __tsan_release(this);  // the condition may look at what its waiter hasn't released otherwise
+  }
+  const absl::Condition& wrapped() const { return wrapped_; }
+
+ private:
+  // Not instrumented, and void* as the library needs no instrumented code to call that: the library
+  // hands the object itself from thread to thread.
+  __attribute__((no_sanitize("thread"))) static bool Eval(void* object) {
+    auto* const held = static_cast<HeldCondition*>(object);
+    __tsan_acquire(held->mutex_);
+    __tsan_acquire(held);
+    const bool holds = held->condition_->Eval();
+    __tsan_release(held->mutex_);
+    return holds;
+  }
+
+  absl::Mutex* mutex_;
+  const absl::Condition* condition_;
+  absl::Condition wrapped_;
+};
 
 }  // namespace
 
@@ -70,23 +100,26 @@ void Mutex::ReaderUnlock() {
 // A wait gives the mutex back and takes it again inside the library.
 void Mutex::Await(const Condition& condition) {
   static auto* const real = Real<void(Mutex*, const Condition&)>("5Mutex5AwaitERKNS0_9ConditionE");
+  const HeldCondition held(this, &condition);
   __tsan_release(this);
-  real(this, condition);
+  real(this, held.wrapped());
   __tsan_acquire(this);
 }
 
 void Mutex::LockWhen(const Condition& condition) {
   static auto* const real =
       Real<void(Mutex*, const Condition&)>("5Mutex8LockWhenERKNS0_9ConditionE");
-  real(this, condition);
+  const HeldCondition held(this, &condition);
+  real(this, held.wrapped());
   __tsan_acquire(this);
 }
 
 bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
   static auto* const real = Real<bool(Mutex*, const Condition&, Duration)>(
       "5Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE");
+  const HeldCondition held(this, &condition);
   __tsan_release(this);
-  const bool holds = real(this, condition, timeout);
+  const bool holds = real(this, held.wrapped(), timeout);
   __tsan_acquire(this);
   return holds;
 }
@@ -94,8 +127,9 @@ bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
 bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
   static auto* const real = Real<bool(Mutex*, const Condition&, Time)>(
       "5Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE");
+  const HeldCondition held(this, &condition);
   __tsan_release(this);
-  const bool holds = real(this, condition, deadline);
+  const bool holds = real(this, held.wrapped(), deadline);
   __tsan_acquire(this);
   return holds;
 }

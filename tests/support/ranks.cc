@@ -121,10 +121,12 @@ RankOutcome RankProcess::Wait(std::chrono::milliseconds timeout) {
 std::vector<RankOutcome> RunRanks(const Daemons& daemons, const RankBody& body,
                                   std::chrono::seconds timeout) {
   std::vector<RankProcess> processes;
+  processes.reserve(daemons.World());
   for (int rank = 0; rank < daemons.World(); ++rank) {
     processes.emplace_back(daemons.OptionsOf(rank), body);
   }
   std::vector<RankOutcome> outcomes;
+  outcomes.reserve(processes.size());
   for (RankProcess& process : processes) outcomes.push_back(process.Wait(timeout));
   return outcomes;
 }

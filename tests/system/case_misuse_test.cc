@@ -18,6 +18,7 @@ using testing::HasSubstr;
 
 std::vector<CaseLayer> Squares(int count) {
   std::vector<CaseLayer> layers;
+  layers.reserve(count);
   for (int i = 0; i < count; ++i) {
     layers.push_back({Concat("square", i), [i] { return Tensors{Formula({4, 4}, i)}; }, MatVec});
   }

@@ -18,6 +18,7 @@ constexpr milliseconds kErrorTimeout{8000};
 
 std::vector<CaseLayer> SameShape(const std::vector<std::string>& names) {
   std::vector<CaseLayer> layers;
+  layers.reserve(names.size());
   for (const std::string& name : names) {
     layers.push_back({name, [] { return Tensors{Filled({4, 4}, 0.25)}; }, MatVec});
   }

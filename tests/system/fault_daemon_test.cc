@@ -37,6 +37,7 @@ std::vector<double> TrainForEver(const SessionOptions& options, const Marks& mar
 /// Workers that train until the end of the world, and have begun.
 std::vector<RankProcess> StartTraining(const Daemons& daemons, const Marks& marks) {
   std::vector<RankProcess> workers;
+  workers.reserve(daemons.World());
   for (int rank = 0; rank < daemons.World(); ++rank) {
     workers.emplace_back(daemons.OptionsOf(rank), [&marks](const SessionOptions& options) {
       return TrainForEver(options, marks);

@@ -81,6 +81,7 @@ TEST_P(FaultJoinTest, AWorkerKilledWhileItRegistersLeavesNoHalfJob) {
 TEST_P(FaultJoinTest, AllWorkersKilledAtOnceLeaveTheJobForTheNext) {
   const Daemons daemons(GetParam());
   std::vector<RankProcess> workers;
+  workers.reserve(daemons.World());
   for (int rank = 0; rank < daemons.World(); ++rank) {
     workers.emplace_back(daemons.OptionsOf(rank), [&](const SessionOptions& options) {
       FaultTrainer trainer(options);
@@ -178,6 +179,7 @@ TEST(FaultFrozenDaemonTest, TheOtherNodesWorkersHearOfItAndTheNodesJoinAgain) {
   Daemons daemons({1, 1}, {"--late-deadline-ms", "1500", "--late-warning-ms", "300"});
   const Marks marks;
   std::vector<RankProcess> workers;
+  workers.reserve(2);
   for (int rank = 0; rank < 2; ++rank) {
     workers.emplace_back(daemons.OptionsOf(rank), [&](const SessionOptions& options) {
       FaultTrainer trainer(options);

@@ -68,6 +68,7 @@ class FaultWorkerTest : public testing::TestWithParam<std::vector<int>> {
     victim.Signal(SIGKILL);
     EXPECT_EQ(victim.Wait(kTimeout).exit_code, 128 + SIGKILL);
     std::vector<RankOutcome> outcomes;
+    outcomes.reserve(others.size());
     for (RankProcess& process : others) outcomes.push_back(process.Wait(kTimeout));
     RecordProperty("ms_until_all_others_failed", static_cast<int>(Since(killed).count()));
     std::cout << "  the others ended " << Since(killed).count() << " ms after the kill\n";
@@ -163,6 +164,7 @@ TEST_P(FaultWorkerTest, AFrozenWorkerIsWarnedOfThenEndsTheAttachNamingIt) {
   const Daemons daemons(GetParam(), {"--late-warning-ms", "300", "--late-deadline-ms", "1500"});
   const int last = daemons.World() - 1;
   std::vector<RankProcess> others;
+  others.reserve(last);
   for (int rank = 0; rank < last; ++rank) {
     others.emplace_back(daemons.OptionsOf(rank), [&](SessionOptions options) {
       options.on_warning = [this](const std::string& text) {

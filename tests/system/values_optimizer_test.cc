@@ -133,7 +133,7 @@ TEST(LibTorchOptimizerTest, AdamWFedTheRecordedGradientsAgrees) {
       plain.Parameters(),
       torch::optim::AdamWOptions(0.01).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.1));
   for (int step = 0; step < kSteps; ++step) {
-    for (at::Tensor parameter : plain.Parameters()) {
+    for (const at::Tensor& parameter : plain.Parameters()) {
       parameter.mutable_grad() = recorded.Next(parameter.sizes()).to(at::kFloat);
     }
     optimizer.step();
@@ -179,7 +179,7 @@ TEST(AccumulationTest, FourMicroBatchesGiveTheirMeanBitForBit) {
       LossOf(plain.Forward(InputBatch(batch, kRows)), TargetBatch(batch, kRows)).backward();
     }
     for (const at::Tensor& parameter : plain.Parameters()) Append(expected, parameter.grad());
-    for (at::Tensor parameter : plain.Parameters()) {
+    for (const at::Tensor& parameter : plain.Parameters()) {
       const c10::NoGradGuard no_grad;
       parameter.add_(parameter.grad() / kMicroBatches, -0.01);
       Append(expected, parameter);
@@ -197,7 +197,7 @@ TEST(ClippingTest, StepsAgreeWithLibTorchsClippedOnes) {
       plain.Parameters(),
       torch::optim::AdamWOptions(0.01).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.1));
   for (int step = 0; step < kSteps; ++step) {
-    for (at::Tensor parameter : plain.Parameters()) {
+    for (const at::Tensor& parameter : plain.Parameters()) {
       parameter.mutable_grad() = recorded.Next(parameter.sizes()).to(at::kFloat);
     }
     const double norm = torch::nn::utils::clip_grad_norm_(plain.Parameters(), 0.05);

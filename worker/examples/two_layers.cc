@@ -32,9 +32,8 @@ void Train() {
     const at::Tensor target = input.sum(1, /*keepdim=*/true).sin();
     const at::Tensor loss = at::mse_loss(model.Forward(input), target);
     loss.backward();
-    const zerod::StepResult result = model.Step({.learning_rate = 1e-2,
-                                                 .max_grad_norm = 1.0,
-                                                 .values = {loss.item<double>()}});
+    const zerod::StepResult result =
+        model.Step({.learning_rate = 1e-2, .max_grad_norm = 1.0, .values = {loss.item<double>()}});
     if (options.rank == 0 && result.step % 20 == 0) {
       std::cout << "step " << result.step << ", loss " << result.values[0] / options.world_size
                 << ", gradient norm " << result.grad_norm << '\n';

@@ -10,6 +10,16 @@ void PrefetchOrder::BeginPass(bool training) {
   last_ = {kNone, kNone};
 }
 
+void PrefetchOrder::Expect(const std::vector<size_t>& layers) {
+  if (!table().empty()) return;
+  Key at{kNone, kNone};
+  for (size_t layer : layers) {
+    table()[at] = layer;
+    at = {at.second, layer};
+  }
+  table()[at] = kNone;
+}
+
 std::vector<size_t> PrefetchOrder::Follow(const Table& table, Key at, size_t depth) {
   std::vector<size_t> next;
   const size_t called = at.second;

@@ -16,6 +16,10 @@ class PrefetchOrder {
   /// A pass begins: forward of a micro-batch or an evaluation. Training and evaluation learn apart.
   void BeginPass(bool training);
 
+  /// Says before the first call of a pass that it will probably call these layers in this order.
+  /// Only believed as long as no pass of this kind was seen.
+  void Expect(const std::vector<size_t>& layers);
+
   /// The layer is called now. Returns the layers expected after it, nearest first, at most `depth`,
   /// each once and none of them `layer`.
   std::vector<size_t> Call(size_t layer, size_t depth);

@@ -138,11 +138,12 @@ void ShardedModel::DropKept() {
 
 // --- forward -------------------------------------------------------------------------------------
 
-void ShardedModel::BeginPass() {
+void ShardedModel::BeginPass(const std::vector<size_t>& expected) {
   Seal();
   in_pass_ = true;
   pass_training_ = c10::GradMode::is_enabled();
   order_.BeginPass(pass_training_);
+  if (!expected.empty()) order_.Expect(expected);
 }
 
 std::vector<at::Tensor> ShardedModel::Call(size_t index, const std::vector<at::Tensor>& inputs) {

@@ -48,8 +48,9 @@ class ShardedModel : private LayerEvents {
 
   /// Runs a layer's forward, anywhere in a graph.
   std::vector<at::Tensor> Call(size_t layer, const std::vector<at::Tensor>& inputs);
-  /// A forward of a micro-batch or an evaluation begins; lets prefetch learn the order.
-  void BeginPass();
+  /// A forward of a micro-batch or an evaluation begins; lets prefetch learn the order. The order
+  /// of the calls, if it is known, saves the first pass from guessing.
+  void BeginPass(const std::vector<size_t>& expected = {});
 
   /// The optimizer step on all ranks. Returns once it is decided; updates overlap the next forward.
   StepResult Step(const StepOptions& options);

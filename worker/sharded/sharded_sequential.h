@@ -2,9 +2,11 @@
 
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "worker/sharded/sharded_model.h"
 
@@ -79,10 +81,10 @@ class ShardedSequential : public ShardedModel {
   }
 
   at::Tensor Forward(at::Tensor input) {
-    BeginPass();
-    for (size_t layer = 0; layer < layer_count(); ++layer) {
-      input = Call(layer, {input})[0];
-    }
+    std::vector<size_t> layers(layer_count());
+    std::iota(layers.begin(), layers.end(), size_t{0});
+    BeginPass(layers);
+    for (size_t layer : layers) input = Call(layer, {input})[0];
     return input;
   }
 };

@@ -1,3 +1,4 @@
+#include <array>
 #include <csignal>
 #include <thread>
 
@@ -69,8 +70,8 @@ TEST(ClusterTest, MessagesOfANodeArriveInOrder) {
 TEST(ClusterTest, WhatWasSentBeforeStopArrives) {
   const auto peers = FreeAddresses(2);
   for (const int leaving : {0, 1}) {
-    std::vector<std::unique_ptr<Node>> nodes;
-    for (int node = 0; node < 2; ++node) nodes.push_back(std::make_unique<Node>(node, peers));
+    std::array<std::unique_ptr<Node>, 2> nodes;
+    for (const int node : {0, 1}) nodes[node] = std::make_unique<Node>(node, peers);
     for (const auto& node : nodes) ASSERT_TRUE(node->recorder().Await("membership"));
     for (uint64_t epoch = 0; epoch < 500; ++epoch) nodes[leaving]->cluster().Broadcast(End(epoch));
     nodes[leaving].reset();

@@ -25,9 +25,9 @@ std::string Receive(Communicator& communicator, int node, uint64_t ticket,
 }
 
 std::string Send(Communicator& communicator, int from, int to, uint64_t ticket,
-                 std::span<const std::byte> data, milliseconds timeout = kTimeout) {
+                 std::span<const std::byte> data) {
   return FailureOf([&] {
-    communicator.Exchange(std::vector<SendSegment>{{to, Tag(ticket, from), data}}, {}, timeout);
+    communicator.Exchange(std::vector<SendSegment>{{to, Tag(ticket, from), data}}, {}, kTimeout);
   });
 }
 
@@ -52,7 +52,7 @@ TEST(CommunicatorFailureTest, AbortEndsPendingAndFutureExchangesWithin100Millise
 }
 
 TEST(CommunicatorFailureTest, AfterAnAbortInMidTransferTheMemoryIsOurs) {
-  constexpr size_t kBytes = 16 << 20;
+  constexpr size_t kBytes = ZEROD_LARGE_SEGMENT_BYTES / 4;
   for (int round = 0; round < 10; ++round) {
     TemporaryFolder folder;
     auto sender = std::async(std::launch::async, [&] {

@@ -77,6 +77,7 @@ TEST(CommunicatorTest, SenderAndReceiverMayComeInEitherOrder) {
 TEST(CommunicatorTest, FourThreadsExchangeAtOnceWithDifferentTags) {
   RunNodes(3, [](int node, Communicator& communicator) {
     std::vector<std::future<void>> threads;
+    threads.reserve(4);
     for (int thread = 0; thread < 4; ++thread) {
       threads.push_back(std::async(std::launch::async, [&, thread] {
         for (uint64_t round = 0; round < 50; ++round) {
@@ -112,9 +113,9 @@ TEST(CommunicatorTest, ManySegmentsOfOneExchangeFindTheirPlaces) {
   });
 }
 
-TEST(CommunicatorTest, ASegmentOf64MebibytesArrivesWhole) {
+TEST(CommunicatorTest, ALargeSegmentArrivesWhole) {
   RunNodes(2, [](int node, Communicator& communicator) {
-    AllToAll(node, 2, communicator, 1, [](int, int) { return 64 << 20; });
+    AllToAll(node, 2, communicator, 1, [](int, int) { return ZEROD_LARGE_SEGMENT_BYTES; });
   });
 }
 
@@ -146,7 +147,7 @@ TEST(CommunicatorTest, CountersAreTheExactNumberOfPayloadBytes) {
 }
 
 TEST(CommunicatorTest, ASenderThatLeavesAtOnceHasLostNothing) {
-  constexpr size_t kBytes = 32 << 20;
+  constexpr size_t kBytes = ZEROD_LARGE_SEGMENT_BYTES / 2;
   for (int round = 0; round < 5; ++round) {
     TemporaryFolder folder;
     const auto data = Filled(0, 1, 1, kBytes);

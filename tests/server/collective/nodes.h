@@ -91,6 +91,7 @@ inline void RunNodes(int node_count,
                      const std::function<void(int node, Communicator& communicator)>& body) {
   TemporaryFolder folder;
   std::vector<std::future<void>> nodes;
+  nodes.reserve(static_cast<size_t>(node_count));
   for (int node = 0; node < node_count; ++node) {
     nodes.push_back(std::async(std::launch::async, [&, node] {
       const std::unique_ptr<Communicator> communicator = Connect(folder.path(), node, node_count);

@@ -68,8 +68,8 @@ class Model {
 TEST(ResidencyTest, AgreesWithTheModelOnRandomSequences) {
   std::mt19937 random(7);
   for (int round = 0; round < 60; ++round) {
-    std::vector<Residency::LayerSize> sizes;
-    for (int i = 0; i < 6; ++i) sizes.push_back({int64_t{100} * (1 + i), random() % 2 == 0});
+    std::vector<Residency::LayerSize> sizes(6);
+    for (int i = 0; i < 6; ++i) sizes[i] = {int64_t{100} * (1 + i), random() % 2 == 0};
     const int64_t bound = static_cast<int64_t>(random() % 1500);
     Residency residency(bound, sizes);
     Model model(bound, sizes);

@@ -60,6 +60,7 @@ class NodeShards {
   double Reduce(Communicator* communicator) {
     std::vector<double> sums(topology.LocalRanks());
     std::vector<std::thread> lanes;
+    lanes.reserve(topology.LocalRanks());
     for (int local = 0; local < topology.LocalRanks(); ++local) {
       lanes.emplace_back(
           [&, local] { sums[local] = ReduceShard(ContextOf(local, communicator), store, work); });

@@ -59,6 +59,17 @@ TEST_F(LayerStoreTest, PunchingLeavesOnlyTheLocalShards) {
   EXPECT_THAT(store_.ShardBytes(0, 3, 1), Each(std::byte{0}));
 }
 
+TEST_F(LayerStoreTest, RoomForRemoteShardsIsResidentUntilItIsPunched) {
+  store_.PunchRemote();
+  const int64_t before_bytes = store_.Region(0).ResidentBytes();
+  store_.AllocateRemote();
+  const auto remote_bytes =
+      static_cast<int64_t>(store_.ShardBytes(0, 0, 1).size() + store_.ShardBytes(0, 3, 1).size());
+  EXPECT_EQ(store_.Region(0).ResidentBytes(), before_bytes + remote_bytes);
+  store_.PunchRemote();
+  EXPECT_EQ(store_.Region(0).ResidentBytes(), before_bytes);
+}
+
 TEST_F(LayerStoreTest, HeadersSayWhatTheMemoryIs) {
   store_.WriteVersion(9, 4);
   EXPECT_EQ(store_.version, 9u);

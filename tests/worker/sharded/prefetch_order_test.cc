@@ -14,6 +14,7 @@ std::vector<std::vector<size_t>> Pass(PrefetchOrder& order, const std::vector<si
                                       size_t depth) {
   order.BeginPass(/*training=*/true);
   std::vector<std::vector<size_t>> expected;
+  expected.reserve(calls.size());
   for (size_t layer : calls) expected.push_back(order.Call(layer, depth));
   order.BeginPass(/*training=*/true);
   return expected;
@@ -22,6 +23,30 @@ std::vector<std::vector<size_t>> Pass(PrefetchOrder& order, const std::vector<si
 TEST(PrefetchOrderTest, ExpectsNothingBeforeTheFirstPassIsOver) {
   PrefetchOrder order;
   EXPECT_THAT(Pass(order, {0, 1, 2}, 1), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
+}
+
+TEST(PrefetchOrderTest, ExpectsWhatItWasToldBeforeTheFirstPass) {
+  PrefetchOrder order;
+  order.BeginPass(/*training=*/true);
+  order.Expect({0, 1, 2});
+  EXPECT_THAT(order.Call(0, 2), ElementsAre(1, 2));
+  EXPECT_THAT(order.Call(1, 2), ElementsAre(2));
+  EXPECT_FALSE(order.AtEnd());
+  order.Call(2, 2);
+  EXPECT_TRUE(order.AtEnd());
+}
+
+TEST(PrefetchOrderTest, WhatItSawCountsMoreThanWhatItWasTold) {
+  PrefetchOrder order;
+  order.BeginPass(/*training=*/true);
+  order.Expect({0, 1, 2});
+  for (size_t layer : {0, 2, 1}) order.Call(layer, 1);
+  order.BeginPass(/*training=*/true);
+  order.Expect({0, 1, 2});
+  EXPECT_THAT(order.Call(0, 1), ElementsAre(2));
+  EXPECT_THAT(order.Call(2, 1), ElementsAre(1));
+  order.Call(1, 1);
+  EXPECT_TRUE(order.AtEnd());
 }
 
 TEST(PrefetchOrderTest, ExpectsTheOrderOfTheLastPassWhateverTheRegistration) {
@@ -40,9 +65,9 @@ TEST(PrefetchOrderTest, LooksAsFarAheadAsTheDepth) {
 TEST(PrefetchOrderTest, TellsARepeatedLayerByWhereItComesFrom) {
   PrefetchOrder order;
   Pass(order, {0, 7, 1, 7, 2}, 1);
-  EXPECT_THAT(Pass(order, {0, 7, 1, 7, 2}, 1),
-              ElementsAre(ElementsAre(7), ElementsAre(1), ElementsAre(7), ElementsAre(2),
-                          IsEmpty()));
+  EXPECT_THAT(
+      Pass(order, {0, 7, 1, 7, 2}, 1),
+      ElementsAre(ElementsAre(7), ElementsAre(1), ElementsAre(7), ElementsAre(2), IsEmpty()));
 }
 
 TEST(PrefetchOrderTest, LearnsAgainWhenTheOrderChanges) {
