@@ -176,11 +176,10 @@ void Cluster::OnLinkMessage(const std::shared_ptr<Link>& link, v1::PeerMessage m
   changed_.notify_all();
 }
 
-void Cluster::OnLinkEnd(const std::shared_ptr<Link>& link, const std::string& reason,
-                        bool refused) {
+void Cluster::OnLinkEnd(std::shared_ptr<Link> link, const std::string& reason, bool refused) {
   std::lock_guard lock(mutex_);
   links_.erase(link);
-  queue_.push_back({.link = link, .message = {}, .reason = reason, .refused = refused});
+  queue_.push_back({.link = std::move(link), .message = {}, .reason = reason, .refused = refused});
   changed_.notify_all();
 }
 

@@ -101,8 +101,7 @@ class Cluster final : public PeerLink, private LinkEvents {
   };
 
   void OnLinkMessage(const std::shared_ptr<Link>& link, v1::PeerMessage message) override;
-  void OnLinkEnd(const std::shared_ptr<Link>& link, const std::string& reason,
-                 bool refused) override;
+  void OnLinkEnd(std::shared_ptr<Link> link, const std::string& reason, bool refused) override;
 
   bool Adopt(const std::shared_ptr<Link>& link);
   std::shared_ptr<const v1::PeerMessage> HelloTo(int node) const;

@@ -92,7 +92,10 @@ void Link::Done(const std::string& reason, bool refused) {
     why = local_reason_.empty() ? reason : local_reason_;
     refused = refused || local_refusal_;
   }
-  events_.OnLinkEnd(self, why, refused);
+  // Nothing of this object may be touched from here on. The last reference must not go here: a
+  // channel that is destroyed on one of gRPC's callback threads can end the queue that this very
+  // thread waits on, and gRPC aborts the process.
+  events_.OnLinkEnd(std::move(self), why, refused);
 }
 
 }  // namespace zerod

@@ -22,9 +22,9 @@ class LinkEvents {
   virtual ~LinkEvents() = default;
   /// One message; the next is read only after ReadNext().
   virtual void OnLinkMessage(const std::shared_ptr<Link>& link, v1::PeerMessage message) = 0;
-  /// The last event. `refused`: the two ends don't belong together.
-  virtual void OnLinkEnd(const std::shared_ptr<Link>& link, const std::string& reason,
-                         bool refused) = 0;
+  /// The last event. `refused`: the two ends don't belong together. gRPC's thread hands its
+  /// reference over: the owner lets the link go on a thread of its own.
+  virtual void OnLinkEnd(std::shared_ptr<Link> link, const std::string& reason, bool refused) = 0;
 };
 
 /// One stream between two daemons, seen from either end. Sends in order, reads one message at a
