@@ -98,6 +98,7 @@ class TrainingRun {
       console_.Line(Concat("job ", info.job_id, " has taken ", done,
                            " steps: nothing is left to train up to --steps ", options_.steps));
     }
+    if (done >= options_.steps) return;
     const std::string difference =
         PlaceOf(options_, *inputs_.tokens).DifferenceFrom(info.private_state);
     if (!difference.empty()) {
@@ -151,6 +152,7 @@ class TrainingRun {
   }
 
   void Conclude() {
+    if (result_.first_step == result_.last_step && !result_.eval_loss) return;  // only sampled
     console_.Block(ResultText(result_));
     if (!options_.log_path.empty()) console_.Line("log of every step: " + options_.log_path);
   }
