@@ -23,10 +23,10 @@ constexpr size_t kEarlyMessagesMax = 1 << 16;
 }  // namespace
 
 bool Engine::Impl::SomethingToDo() const {
-  return stopping_ || (group_ && group_->over()) || (IsForming() && !group_) ||
-         std::ranges::any_of(successors_, [this](const auto& member) {
-           return HolderOf(member->local_rank) == nullptr;
-         });
+  for (const auto& successor : successors_) {
+    if (HolderOf(successor->local_rank) == nullptr) return true;
+  }
+  return stopping_ || (group_ && group_->over()) || (IsForming() && !group_);
 }
 
 void Engine::Impl::ControlLoop() {

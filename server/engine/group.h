@@ -69,8 +69,14 @@ class Group {
   void ExcusePause(std::chrono::steady_clock::duration pause);
 
   /// Nothing more will happen: Teardown may be called.
-  bool over() const { return over_; }
-  bool aborting() const { return aborting_; }
+  bool over() const {
+    mutex_.AssertHeld();
+    return over_;
+  }
+  bool aborting() const {
+    mutex_.AssertHeld();
+    return aborting_;
+  }
   /// Whether the job ends with the group: asked for when all left in good order, or not worth
   /// keeping: its first workers were cut off before the first step, perhaps amid its initial
   /// values.
@@ -85,10 +91,22 @@ class Group {
   const std::vector<std::unique_ptr<Member>>& members() const { return members_; }
   const Communicator* gathers() const { return gather_communicator_.get(); }
   const Communicator* reduces() const { return reduce_communicator_.get(); }
-  uint64_t cache_hits() const { return cache_hits_; }
-  uint64_t gather_count() const { return gather_count_; }
-  uint64_t reduce_count() const { return reduce_count_; }
-  int64_t resident_bytes() const { return residency_ ? residency_->resident_bytes() : 0; }
+  uint64_t cache_hits() const {
+    mutex_.AssertHeld();
+    return cache_hits_;
+  }
+  uint64_t gather_count() const {
+    mutex_.AssertHeld();
+    return gather_count_;
+  }
+  uint64_t reduce_count() const {
+    mutex_.AssertHeld();
+    return reduce_count_;
+  }
+  int64_t resident_bytes() const {
+    mutex_.AssertHeld();
+    return residency_ ? residency_->resident_bytes() : 0;
+  }
   int gradient_slots() const { return gradient_slots_; }
   /// Fresh staging memory of a member for a layer.
   SharedMemory& MakeStage(Member& member, int layer);
@@ -211,45 +229,52 @@ class Group {
   std::unique_ptr<Communicator> reduce_communicator_;
   std::vector<ReduceBuffers> reduce_buffers_;  // by local rank, each for its lane
   LayerExchange exchange_;
-  OrderCheck order_;
-  std::optional<Residency> residency_;  // from Seal on
+  OrderCheck order_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Residency> residency_ ABSL_GUARDED_BY(mutex_);  // from Seal on
 
-  std::map<int, uint64_t> peer_tickets_;  // node -> newest operation that it described
-  Progress outgoing_;                     // fingerprints not yet sent
-  std::deque<Ticket> tickets_;            // of first_ticket_, first_ticket_ + 1, ...
-  uint64_t first_ticket_ = 1;
-  std::deque<Dispatched> gated_;
-  int gated_for_node_lane_ = 0;  // of them: gathers must not overtake these
-  bool running_gated_ = false;
-  int data_outstanding_ = 0;  // reads and writes on the node's lane: nothing gated passes them
-  std::map<uint64_t, int> unwritten_;  // submitted writes that aren't done: ticket, layer
-  std::vector<int> forward_order_;     // layers gathered since the last step, first gather first
+  std::map<int, uint64_t> peer_tickets_
+      ABSL_GUARDED_BY(mutex_);                 // node -> newest operation that it described
+  Progress outgoing_ ABSL_GUARDED_BY(mutex_);  // fingerprints not yet sent
+  std::deque<Ticket> tickets_ ABSL_GUARDED_BY(mutex_);  // of first_ticket_, first_ticket_ + 1, ...
+  uint64_t first_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::deque<Dispatched> gated_ ABSL_GUARDED_BY(mutex_);
+  int gated_for_node_lane_ ABSL_GUARDED_BY(mutex_) = 0;  // of them: gathers must not overtake these
+  bool running_gated_ ABSL_GUARDED_BY(mutex_) = false;
+  int data_outstanding_ ABSL_GUARDED_BY(mutex_) =
+      0;  // reads and writes on the node's lane: nothing gated passes them
+  std::map<uint64_t, int> unwritten_
+      ABSL_GUARDED_BY(mutex_);  // submitted writes that aren't done: ticket, layer
+  std::vector<int> forward_order_
+      ABSL_GUARDED_BY(mutex_);  // layers gathered since the last step, first gather first
 
-  uint64_t node_lane_posted_ = 0;
-  uint64_t node_lane_done_ = 0;
-  int reduces_outstanding_ = 0;  // lane tasks
-  int updates_outstanding_ = 0;
-  std::map<uint64_t, int> reduce_lanes_left_;
-  std::optional<PendingStep> pending_step_;
-  uint64_t decided_ticket_ = 0;
-  std::map<uint64_t, std::map<int, StepContribution>> step_contributions_;  // ticket, node
-  std::optional<Dispatched> pending_scalar_;
-  std::map<uint64_t, std::map<int, ScalarContribution>> scalar_contributions_;
+  uint64_t node_lane_posted_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t node_lane_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  int reduces_outstanding_ ABSL_GUARDED_BY(mutex_) = 0;  // lane tasks
+  int updates_outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, int> reduce_lanes_left_ ABSL_GUARDED_BY(mutex_);
+  std::optional<PendingStep> pending_step_ ABSL_GUARDED_BY(mutex_);
+  uint64_t decided_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, std::map<int, StepContribution>> step_contributions_
+      ABSL_GUARDED_BY(mutex_);  // ticket, node
+  std::optional<Dispatched> pending_scalar_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::map<int, ScalarContribution>> scalar_contributions_
+      ABSL_GUARDED_BY(mutex_);
 
-  bool over_ = false;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> cancelled_{false};  // read by lanes without the lock
-  bool aborting_ = false;
-  bool broken_ = false;  // what this node hasn't contributed to can't be decided any more
-  std::optional<Error> error_;
-  std::chrono::steady_clock::time_point abort_began_;
-  std::map<int, uint64_t> horizons_;  // node -> step it can still finish
-  std::set<int> lost_;                // nodes
-  std::map<int, EndNotice> ends_;     // node -> all its ranks have left
-  bool drop_ = false;
-  uint64_t warned_ticket_ = 0;
-  uint64_t cache_hits_ = 0;
-  uint64_t gather_count_ = 0;
-  uint64_t reduce_count_ = 0;
+  bool aborting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) =
+      false;  // what this node hasn't contributed to can't be decided any more
+  std::optional<Error> error_ ABSL_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point abort_began_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, uint64_t> horizons_ ABSL_GUARDED_BY(mutex_);  // node -> step it can still finish
+  std::set<int> lost_ ABSL_GUARDED_BY(mutex_);                // nodes
+  std::map<int, EndNotice> ends_ ABSL_GUARDED_BY(mutex_);     // node -> all its ranks have left
+  bool drop_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t warned_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t cache_hits_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t gather_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t reduce_count_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // Last: their threads use everything above.
   std::vector<std::unique_ptr<Lane>> lanes_;  // by local rank

@@ -117,7 +117,9 @@ void Group::GatherOnNodeLane(uint64_t ticket, int index, uint64_t version) {
   LayerStore& layer = job_.layer(index);
   {
     absl::MutexLock lock(&mutex_);
-    auto ready = [&] { return layer.version >= version || over_; };
+    auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return layer.version >= version || over_;
+    };
     mutex_.Await(absl::Condition(&ready));
     if (over_) return;
     ZEROD_CHECK(layer.version == version, "layer ", index, " is at version ", layer.version);
@@ -183,7 +185,7 @@ void Group::PostData(Dispatched operation) {
   PostToNodeLane([this, shared] {
     {
       absl::MutexLock lock(&mutex_);
-      auto quiet = [this] {
+      auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return (reduces_outstanding_ == 0 && updates_outstanding_ == 0) || over_;
       };
       mutex_.Await(absl::Condition(&quiet));

@@ -123,6 +123,7 @@ void Group::CheckSettled() {
 }
 
 bool Group::DropsJob() const {
+  mutex_.AssertHeld();
   if (!job_.sealed) return true;
   return aborting_ ? created_ && job_.step == 0 : drop_;
 }
@@ -133,7 +134,8 @@ void Group::Finish() {
   if (gather_communicator_) gather_communicator_->Abort();
   if (reduce_communicator_) reduce_communicator_->Abort();
   const bool dropped = std::ranges::any_of(
-      members_, [this](const auto& member) { return member->last_ticket > decided_ticket_; });
+      members_,
+      [decided = decided_ticket_](const auto& member) { return member->last_ticket > decided; });
   const std::string outcome =
       DropsJob() ? std::string("' had taken no step and is dropped")
                  : Concat("' stands at step ", job_.step,
