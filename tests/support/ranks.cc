@@ -114,7 +114,9 @@ RankOutcome RankProcess::Wait(std::chrono::milliseconds timeout) {
   outcome.error = bytes.substr(sizeof(head), head[2]);
   const size_t begin = sizeof(head) + head[2];
   outcome.values.resize((bytes.size() - begin) / sizeof(double));
-  std::memcpy(outcome.values.data(), bytes.data() + begin, outcome.values.size() * sizeof(double));
+  if (!outcome.values.empty()) {
+    std::memcpy(outcome.values.data(), &bytes[begin], outcome.values.size() * sizeof(double));
+  }
   return outcome;
 }
 

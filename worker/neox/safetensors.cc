@@ -121,6 +121,7 @@ void CheckEntry(const std::string& path, const std::string& name, const Entry& e
 void CheckCoverage(const std::string& path, const std::map<std::string, Entry>& tensors,
                    uint64_t data_bytes) {
   std::vector<const std::pair<const std::string, Entry>*> order;
+  order.reserve(tensors.size());
   for (const auto& item : tensors) order.push_back(&item);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return std::pair(a->second.begin_bytes, a->second.end_bytes) <

@@ -56,6 +56,7 @@ std::vector<std::vector<StoredTensor>> DivideIntoFiles(std::vector<StoredTensor>
 SafetensorsWriter::Layout SafetensorsWriter::Arrange(const std::vector<StoredTensor>& tensors) {
   // Wide elements first: readers that map the file need each tensor aligned to its elements.
   std::vector<const StoredTensor*> order;
+  order.reserve(tensors.size());
   for (const StoredTensor& tensor : tensors) order.push_back(&tensor);
   std::ranges::stable_sort(order, [](const StoredTensor* a, const StoredTensor* b) {
     return SizeOf(a->dtype) > SizeOf(b->dtype);
