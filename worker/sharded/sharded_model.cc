@@ -155,6 +155,7 @@ std::vector<at::Tensor> ShardedModel::Call(size_t index, const std::vector<at::T
   for (size_t use : used) Acquire(use);
   Prefetch(expected);
   std::vector<LayerCall> calls;
+  calls.reserve(used.size());
   for (size_t use : used) calls.emplace_back(tracker_, use);
   std::vector<at::Tensor> outputs;
   try {

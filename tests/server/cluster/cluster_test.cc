@@ -3,6 +3,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,6 +111,7 @@ TEST(ClusterTest, AKilledProcessIsSeenWithinOneSecond) {
     // A new program: gRPC doesn't survive a fork.
     const pid_t pid = fork();
     if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       const std::string node = std::to_string(1 - own);
       execl("/proc/self/exe", "cluster_test", "--as-node", node.c_str(), peers[0].c_str(),
             peers[1].c_str(), nullptr);
