@@ -79,7 +79,7 @@ TEST_F(TrainTest, AttachRefusesAJobThatIsNotThereAndCreateOneThatIs) {
   EXPECT_THAT(none.error(0), HasSubstr("default"));
   TrainProgram(daemons, Base("log") + Arguments{"--create", "--steps", "1"}).ExpectEnd(0);
   TrainProgram other(daemons,
-                     Base("log") + Arguments{"--attach", "--steps", "1", "--shuffle", "5"});
+                     Base("log") + Arguments{"--attach", "--steps", "2", "--shuffle", "5"});
   other.ExpectEnd(0);
   EXPECT_THAT(other.output(0), HasSubstr("other data than before: --shuffle was \"off\" and is 5"));
   TrainProgram again(daemons, Base("log") + Arguments{"--create", "--steps", "1"});
