@@ -32,12 +32,12 @@ struct LayerOptions {
   bool checkpoint = false;
   /// Names of layers whose parameters this layer's forward reads too (tied weights that aren't
   /// registered in its module; registered ones are found).
-  std::vector<std::string> uses;
+  std::vector<std::string> uses = {};
   /// Whether the module holds its initial values. Without, the caller writes them (WriteTensor) or
   /// gives `load` or `import_from`.
   bool initialized = true;
   /// Called on the rank that provides the values, before they are uploaded, if the job is new.
-  std::function<void()> load;
+  std::function<void()> load = {};
   /// Where the values of the layer's own tensors lie, in spec order, if the job is new: the daemons
   /// read them, each its own shards, and the module's values and `load` don't matter. Empty: not
   /// imported. Throws Error (kInvalidArgument) for another number of ranges than tensors.
