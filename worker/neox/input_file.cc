@@ -66,7 +66,7 @@ std::string InputFile::ReadAll(uint64_t limit_bytes) const {
 
 bool PathExists(const std::string& path) {
   struct stat info {};
-  return stat(path.c_str(), &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
+  return lstat(path.c_str(), &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 }  // namespace zerod::neox

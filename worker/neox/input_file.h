@@ -35,7 +35,8 @@ class InputFile {
   uint64_t size_bytes_ = 0;
 };
 
-/// Whether something exists at `path`, whatever it is.
+/// Whether something exists at `path`, whatever it is; a link that leads nowhere does, so that
+/// opening it says so.
 bool PathExists(const std::string& path);
 
 }  // namespace zerod::neox

@@ -186,6 +186,14 @@ TEST(CheckpointFolder, WithPickledWeightsIsRefusedWithAHint) {
   EXPECT_TRUE(Checkpoint::IsIn(folder.path()));
 }
 
+TEST(CheckpointFolder, WithALinkThatLeadsNowhereHasWeightsThatCannotBeOpened) {
+  const ScratchFolder folder;
+  std::filesystem::create_symlink("nowhere", folder.File("model.safetensors"));
+  EXPECT_TRUE(Checkpoint::IsIn(folder.path()));
+  EXPECT_THAT(ComplaintOf([&] { const Checkpoint opened(folder.path(), Small()); }),
+              AllOf(HasSubstr("cannot open"), HasSubstr(folder.File("model.safetensors"))));
+}
+
 TEST(CheckpointFolder, WithoutWeightsIsNamed) {
   const ScratchFolder folder;
   EXPECT_THAT(ComplaintOf([&] { const Checkpoint opened(folder.path(), Small()); }),
