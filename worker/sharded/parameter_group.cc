@@ -5,10 +5,22 @@
 #include "proto/contract/error.h"
 
 namespace zerod {
+namespace {
+
+constexpr size_t kLongestPattern = 4096;
+
+}  // namespace
 
 bool PatternMatches(const std::string& pattern, const std::string& name) {
+  if (pattern.size() > kLongestPattern) {  // libstdc++ recurses once per character
+    throw Error(ErrorCode::kInvalidArgument,
+                Concat("a regular expression has ", pattern.size(), " characters; at most ",
+                       kLongestPattern, " are allowed"));
+  }
   try {
-    return std::regex_search(name, std::regex(pattern));
+    // Polynomial: some patterns would take longer than a lifetime with backtracking.
+    constexpr auto kFlags = std::regex::ECMAScript | std::regex_constants::__polynomial;
+    return std::regex_search(name, std::regex(pattern, kFlags));
   } catch (const std::regex_error& error) {
     throw Error(ErrorCode::kInvalidArgument,
                 Concat("'", pattern, "' isn't a regular expression: ", error.what()));

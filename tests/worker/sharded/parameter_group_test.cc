@@ -42,5 +42,22 @@ TEST(ParameterGroups, NameAPatternThatIsNoRegularExpression) {
   }
 }
 
+TEST(ParameterGroups, MatchInTimeThatGrowsSlowlyWithTheName) {
+  const std::string name(60, 'a');  // 2^60 ways to divide it among the repetitions
+  EXPECT_FALSE(PatternMatches("^(a+)+!$", name));
+  EXPECT_TRUE(PatternMatches("^(a+)+!$", name + "!"));
+}
+
+TEST(ParameterGroups, RefuseAPatternTooLongForTheStack) {
+  EXPECT_FALSE(PatternMatches(std::string(4096, '.'), "weight"));
+  try {
+    PatternMatches(std::string(100'000, '.'), "weight");
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), testing::HasSubstr("100000 characters; at most 4096"));
+  }
+}
+
 }  // namespace
 }  // namespace zerod
