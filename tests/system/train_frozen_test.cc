@@ -74,6 +74,10 @@ TEST(TrainFrozenTest, OptionsThatDontFitTheFilesAreNamedWithoutADaemon) {
        {Refused{{"--freeze", "layers.7"}, "--freeze 'layers.7' matches none of the model's 40"},
         Refused{{"--train", "layers", "--freeze", "layers"}, "leave no parameter to train"},
         Refused{{"--freeze", "("}, "--freeze: '(' isn't a regular expression"},
+        Refused{{"--freeze", "(([a-z_.0-9])+)+!$"}, "matches none of the model's 40"},
+        Refused{{"--mask-documents", "--document-end", "100000"}, "--document-end is 100000"},
+        Refused{{"--sample-ids", "500"}, "token 500 at place 0 of the prompt"},
+        Refused{{"--sample", "a", "--sample-top-p", "0"}, "--sample-top-p is 0"},
         Refused{{"--export", "/proc/none/x"}, "--export /proc/none/x: /proc/none isn't a folder"},
         Refused{{"--export", folder.File("tokens")}, "isn't a folder that can be written to"}}) {
     ChildOptions options;

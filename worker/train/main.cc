@@ -5,6 +5,7 @@
 
 #include "proto/contract/error.h"
 #include "proto/contract/standard_output.h"
+#include "worker/train/printable_text.h"
 #include "worker/train/run.h"
 #include "worker/train/train_options.h"
 
@@ -19,7 +20,7 @@ std::string FirstLine(const std::string& text) { return text.substr(0, text.find
 void Report(const TrainEnvironment& environment, const std::string& message) {
   std::string who = "zerod-train";
   if (environment.session.world_size > 1) who += Concat(" rank ", environment.session.rank);
-  std::cerr << who + ": " + FirstLine(message) + "\n" << std::flush;
+  std::cerr << who + ": " + PrintableText(FirstLine(message)) + "\n" << std::flush;
 }
 
 int Main(const std::vector<std::string>& arguments) {

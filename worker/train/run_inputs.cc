@@ -10,6 +10,7 @@
 
 #include "proto/contract/error.h"
 #include "worker/neox/tensor_spec.h"
+#include "worker/train/text_sampler.h"
 #include "worker/train/trainer.h"
 
 namespace zerod::train {
@@ -64,6 +65,10 @@ neox::DataOptions DataOf(const TrainOptions& options, const neox::Config& config
   data.seq = options.seq;
   data.hold_out = options.eval_every > 0 && options.eval_path.empty();
   data.shuffle_seed = options.shuffle_seed;
+  if (options.mask_documents && *options.document_end >= config.vocab_size) {
+    Refuse(Concat("--document-end is ", *options.document_end, ", which the model's vocabulary of ",
+                  config.vocab_size, " lacks; documents would never end"));
+  }
   if (options.mask_documents) data.masked_end = options.document_end;
   return data;
 }
@@ -131,6 +136,7 @@ RunInputs RunInputs::Read(const TrainOptions& given) {
   }
   if (options.decay_steps == 0) options.decay_steps = options.steps;
   ReadPrompt(inputs);
+  if (!inputs.prompt.empty()) CheckPrompt(inputs.prompt, inputs.config);
   if (neox::Checkpoint::IsIn(options.model_dir)) {
     inputs.weights = std::make_unique<neox::Checkpoint>(options.model_dir, inputs.config);
   }

@@ -18,14 +18,7 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, "sampling: " + why);
 }
 
-void Check(const std::vector<int64_t>& prompt, const SampleOptions& options,
-           const neox::Config& config) {
-  if (prompt.empty()) Refuse("the prompt has no token; give at least one");
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] >= 0 && prompt[i] < config.vocab_size) continue;
-    Refuse(Concat("token ", prompt[i], " at place ", i, " of the prompt is outside the model's ",
-                  "vocabulary of ", config.vocab_size));
-  }
+void Check(const SampleOptions& options, const neox::Config& config) {
   if (!(options.temperature >= 0)) Refuse("the temperature must not be negative");
   if (options.top_k < 0) Refuse("top-k must not be negative");
   if (!(options.top_p > 0 && options.top_p <= 1)) Refuse("top-p must be above 0 and at most 1");
@@ -74,6 +67,15 @@ class Decoder {
 
 }  // namespace
 
+void CheckPrompt(const std::vector<int64_t>& prompt, const neox::Config& config) {
+  if (prompt.empty()) Refuse("the prompt has no token; give at least one");
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] >= 0 && prompt[i] < config.vocab_size) continue;
+    Refuse(Concat("token ", prompt[i], " at place ", i, " of the prompt is outside the model's ",
+                  "vocabulary of ", config.vocab_size));
+  }
+}
+
 SampleModel SampleModelOf(const neox::Config& config, neox::ForwardContext& forward,
                           ShardedSequential& model) {
   return {
@@ -86,7 +88,8 @@ SampleModel SampleModelOf(const neox::Config& config, neox::ForwardContext& forw
 
 std::vector<int64_t> SampleTokens(const std::vector<int64_t>& prompt, const SampleOptions& options,
                                   const SampleModel& model) {
-  Check(prompt, options, model.config);
+  CheckPrompt(prompt, model.config);
+  Check(options, model.config);
   const c10::NoGradGuard no_grad;
   const DrawOptions draw{options.temperature, options.top_k, options.top_p};
   std::mt19937_64 random(options.seed);

@@ -43,6 +43,10 @@ struct SampleModel {
 SampleModel SampleModelOf(const neox::Config& config, neox::ForwardContext& forward,
                           ShardedSequential& model);
 
+/// Throws Error (kInvalidArgument) for an empty prompt and ids outside the model's vocabulary, so
+/// that they can be refused before the model is trained.
+void CheckPrompt(const std::vector<int64_t>& prompt, const neox::Config& config);
+
 /// Lets a model continue a prompt (token ids, at least one); returns the new ids. Each new token
 /// costs the forward of one position: keys and values of earlier ones are kept. Leaves
 /// model.forward at evaluation. Throws Error (kInvalidArgument) for options out of range and ids

@@ -74,7 +74,10 @@ void CheckOutput(const TrainOptions& options) {
   RequireAtLeast("--sample-tokens", options.sample.tokens, 1);
   RequireAtLeast("--sample-top-k", options.sample.top_k, 0);
   RequireBetween("--sample-temperature", options.sample.temperature, 0, kAny);
-  RequireBetween("--sample-top-p", options.sample.top_p, 0, 1);
+  if (!(options.sample.top_p > 0 && options.sample.top_p <= 1)) {
+    Refuse(Concat("--sample-top-p is ", options.sample.top_p,
+                  "; it must be a number above 0 and at most 1"));
+  }
   if (options.sample.prompt && !options.sample.ids.empty()) {
     Refuse("--sample and --sample-ids exclude each other");
   }
