@@ -61,6 +61,18 @@ TEST(TrainFrozenTest, AllButOneLayerComeOutAsTheyWentInAndHaveNoState) {
   for (const int node : {0, 1}) ExpectStateOfTrainedShardsOnly(daemons, node);
 }
 
+TEST(TrainFrozenTest, WhatIsFrozenInABfloat16JobComesOutWithItsStoredBits) {
+  const ScratchFolder folder;
+  WriteModel(folder.File("model"), {.files = 2});
+  WriteTokens(folder.File("tokens"), 500, ModelShape().vocab_size);
+  const Daemons daemons({1, 1}, {"--model-root", folder.path().string()});
+  TrainProgram run(daemons, {"--model", folder.File("model"), "--tokens", folder.File("tokens"),
+                             "--batch", "2", "--seq", "16", "--steps", "1", "--dtype", "bf16",
+                             "--train", "layers\\.1\\.", "--export", folder.File("out")});
+  run.ExpectEnd(0);
+  ExpectFrozenBytesEqual(folder.File("model"), folder.File("out"));
+}
+
 struct Refused {
   std::vector<std::string> arguments;
   std::string reason;

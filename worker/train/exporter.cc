@@ -7,6 +7,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/isinf.h>
 
 #include "proto/contract/error.h"
@@ -72,7 +74,8 @@ Targets MakeTargets(const ExportOptions& options, const neox::Config& config,
 /// What rank 0 does.
 class Writing {
  public:
-  Writing(const ExportOptions& options, const neox::Config& config, const ShardedModel& model) {
+  Writing(const ExportOptions& options, const neox::Config& config, const ShardedModel& model)
+      : source_(options.source) {
     FolderContent content;
     content.folder = options.folder;
     content.config =
@@ -87,22 +90,35 @@ class Writing {
     ZEROD_CHECK(values.size() == spec.tensors.size(), "layer ", spec.name);
     for (size_t i = 0; i < values.size(); ++i) {
       const auto [first, last] = targets_.equal_range(spec.tensors[i].name);
-      for (auto target = first; target != last; ++target) Write(target->second, values[i]);
+      for (auto target = first; target != last; ++target) {
+        Write(target->second, spec.tensors[i], values[i]);
+      }
     }
   }
 
   void Publish() { folder_->Publish(); }
 
  private:
-  void Write(const neox::StoredTensor& target, const at::Tensor& value) {
+  void Write(const neox::StoredTensor& target, const TensorSpec& tensor, const at::Tensor& value) {
     const at::Tensor flat = value.reshape({-1});
     for (int64_t first = 0; first < flat.numel(); first += kPartNumel) {
-      const at::Tensor part = flat.narrow(0, first, std::min(kPartNumel, flat.numel() - first));
+      const at::Tensor part = Unrounded(
+          tensor, first, flat.narrow(0, first, std::min(kPartNumel, flat.numel() - first)));
       const at::Tensor stored = part.to(ScalarTypeOf(target.dtype)).contiguous();
       if (target.dtype != DType::kFloat32) CheckRange(target, part, stored);
       folder_->Write(target.name, static_cast<uint64_t>(first),
                      {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
     }
+  }
+
+  /// Frozen tensors of a bfloat16 job have no masters. What the elements of `part` were rounded
+  /// from stands in the source; if the source holds anything else by now, `part` itself.
+  at::Tensor Unrounded(const TensorSpec& tensor, int64_t first, const at::Tensor& part) const {
+    if (tensor.trainable || tensor.dtype != DType::kBFloat16 || source_ == nullptr) return part;
+    const at::Tensor exact = at::empty(part.sizes(), at::kFloat);
+    source_->Read(tensor.name, static_cast<uint64_t>(first),
+                  {exact.mutable_data_ptr<float>(), static_cast<size_t>(exact.numel())});
+    return at::equal(exact.to(at::kBFloat16).to(at::kFloat), part) ? exact : part;
   }
 
   static void CheckRange(const neox::StoredTensor& target, const at::Tensor& part,
@@ -115,6 +131,7 @@ class Writing {
                        DTypeName(target.dtype), " can't hold; export as float32 or bfloat16"));
   }
 
+  const neox::Checkpoint* source_;
   Targets targets_;
   std::unique_ptr<CheckpointFolder> folder_;
 };

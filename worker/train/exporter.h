@@ -14,7 +14,8 @@ namespace zerod::train {
 struct ExportOptions {
   std::string folder;       ///< made if it isn't there; its parent must exist
   std::string config_path;  ///< the config.json that is copied
-  /// The checkpoint that was imported: its names and types are kept. Null: those of the config.
+  /// The checkpoint that was imported: its names and types are kept, and the exact values of frozen
+  /// tensors that the job holds rounded. Null: names and types of the config.
   const neox::Checkpoint* source = nullptr;
   std::optional<DType> dtype = std::nullopt;  ///< of all tensors instead of the stored types
   int64_t max_file_bytes = 5'000'000'000;     ///< of tensors in one file; one tensor is never split
