@@ -43,6 +43,7 @@ float Rounded(float value) {
 template <typename T>
 void RotateInPlace(T* __restrict head, const float* __restrict cosine, const float* __restrict sine,
                    int64_t pairs) {
+#pragma omp simd
   for (int64_t i = 0; i < pairs; ++i) {
     const float low = head[i];
     const float high = head[i + pairs];
@@ -57,6 +58,7 @@ void CopyRotatedBack(T* __restrict out, const T* __restrict gradient,
                      const float* __restrict cosine, const float* __restrict sine,
                      const Geometry& geometry) {
   const int64_t pairs = geometry.pairs;
+#pragma omp simd
   for (int64_t i = 0; i < pairs; ++i) {
     const float low = gradient[i];
     const float high = gradient[i + pairs];
