@@ -33,13 +33,13 @@ constexpr std::chrono::milliseconds kHealthPeriod{200};
 constexpr std::chrono::milliseconds kShutdownDeadline{2'000};
 
 void LogOfGrpc(gpr_log_func_args* arguments) {
-  spdlog::debug("grpc {}:{}: {}", arguments->file, arguments->line, arguments->message);
+  spdlog::debug(Concat("grpc ", arguments->file, ":", arguments->line, ": ", arguments->message));
 }
 
 /// While stopping, an error of gRPC may be the last word before it aborts the process.
 void LogOfGrpcWhileStopping(gpr_log_func_args* arguments) {
   if (arguments->severity != GPR_LOG_SEVERITY_ERROR) return;
-  spdlog::warn("grpc {}:{}: {}", arguments->file, arguments->line, arguments->message);
+  spdlog::warn(Concat("grpc ", arguments->file, ":", arguments->line, ": ", arguments->message));
 }
 
 void SetUpLog(const ServerOptions& options) {
@@ -153,7 +153,7 @@ int Serve(const ServerOptions& options) {
   gpr_set_log_function(LogOfGrpcWhileStopping);
   const std::string reason =
       Concat("zerod of node ", options.engine.node, " was told to stop (", strsignal(signal), ")");
-  spdlog::info("{}", reason);
+  spdlog::info(reason);
   server.SetServing(false);
   engine.Stop(reason);
   if (cluster) cluster->Stop();

@@ -131,8 +131,8 @@ void Cluster::Connect(const std::shared_ptr<Link>& link, const v1::PeerHello& he
     peer.refusal.clear();
     peer.report_at = {};
   }
-  spdlog::info("node {} at {} is connected: ranks {}, zerod {}", hello.node(), peer.address,
-               hello.ranks(), hello.version());
+  spdlog::info(Concat("node ", hello.node(), " at ", peer.address, " is connected: ranks ",
+                      hello.ranks(), ", zerod ", hello.version()));
 }
 
 void Cluster::HandleEnd(const Event& event) {
@@ -148,7 +148,7 @@ void Cluster::HandleEnd(const Event& event) {
     peer.call_at = Clock::now() + options_.retry;
   }
   if (was_connected) {
-    spdlog::warn("node {} at {} is lost: {}", *node, peer.address, event.reason);
+    spdlog::warn(Concat("node ", *node, " at ", peer.address, " is lost: ", event.reason));
     events_.OnPeerLost(*node, event.reason);
   } else {
     NoteUnreachable(*node, event.reason, event.refused);
@@ -160,18 +160,20 @@ void Cluster::NoteUnreachable(int node, const std::string& reason, bool refused)
   if (refused) {
     if (peer.refusal == reason) return;
     peer.refusal = reason;
-    spdlog::error("node {} at {} is refused: {}", node, peer.address, reason);
+    spdlog::error(Concat("node ", node, " at ", peer.address, " is refused: ", reason));
     return;
   }
   const auto now = Clock::now();
   if (now < peer.report_at) return;
   peer.report_at = now + options_.report_period;
-  spdlog::warn("waiting for node {} at {}: {}", node, peer.address, reason);
+  spdlog::warn(Concat("waiting for node ", node, " at ", peer.address, ": ", reason));
 }
 
 void Cluster::LogRefusal(const std::string& reason) {
   if (logged_refusals_.size() >= kRefusalsMax) logged_refusals_.clear();
-  if (logged_refusals_.insert(reason).second) spdlog::error("a daemon is refused: {}", reason);
+  if (logged_refusals_.insert(reason).second) {
+    spdlog::error(Concat("a daemon is refused: ", reason));
+  }
 }
 
 void Cluster::AnnounceMembershipIfComplete() {

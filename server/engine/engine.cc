@@ -212,7 +212,8 @@ void Engine::Impl::Disconnect(uint64_t attach_id, const std::string& reason) {
   const auto found = std::ranges::find_if(
       pending_, [&](const auto& entry) { return entry.second->attach_id == attach_id; });
   if (found == pending_.end()) return;
-  spdlog::info("rank {} left before all ranks were attached: {}", found->second->rank, reason);
+  spdlog::info(
+      Concat("rank ", found->second->rank, " left before all ranks were attached: ", reason));
   pending_.erase(found);
   Withdraw(reason);
 }

@@ -105,7 +105,8 @@ void Engine::Impl::Accept(const Decision& decision) {
   if (awaited) proposed_ = false;
   if (!decision.accepted) {
     if (!awaited) return;
-    spdlog::warn("the workers of job '{}' are refused: {}", decision.job_id, decision.message);
+    spdlog::warn(
+        Concat("the workers of job '", decision.job_id, "' are refused: ", decision.message));
     FaultPending(Error(decision.code, decision.message));
     return;
   }
@@ -171,8 +172,8 @@ void Engine::Impl::EndGroup() {
   group->DropUnfinishedStep();
   const std::string job_id = group->job().id();
   const bool drop = group->DropsJob();
-  spdlog::info("epoch {}: job '{}' {} at step {}", group->epoch(), job_id,
-               drop ? "dropped" : "detached", group->job().step);
+  spdlog::info(Concat("epoch ", group->epoch(), ": job '", job_id, "' ",
+                      drop ? "dropped" : "detached", " at step ", group->job().step));
   group.reset();
   if (drop) jobs_.erase(job_id);
   decision_.reset();
@@ -227,7 +228,7 @@ void Engine::Impl::WatchPending(Clock::time_point now) {
   if (now - pending_warned_ < options_.late_warning) return;
   pending_warned_ = now;
   const std::string text = Concat("waiting for ", MissingText());
-  spdlog::warn("{}", text);
+  spdlog::warn(text);
   for (const auto& [local, member] : pending_) member->events->OnWarning(text);
 }
 

@@ -103,8 +103,8 @@ void Engine::Impl::StartGroup(Group::Setup setup) {
   forming_events_.clear();
   decision_.reset();
   store_.reset();
-  spdlog::info("epoch {}: job '{}' {} at step {}", group_->epoch(), group_->job().id(),
-               created ? "created" : "attached", group_->job().step);
+  spdlog::info(Concat("epoch ", group_->epoch(), ": job '", group_->job().id(), "' ",
+                      created ? "created" : "attached", " at step ", group_->job().step));
   group_->Welcome();
   for (const auto& [node, message] : std::exchange(early_, {})) {
     if (message.epoch == group_->epoch()) group_->OnPeerMessage(node, message);
@@ -115,7 +115,7 @@ void Engine::Impl::GiveUpForming(const Decision& decision, const Error& cause) {
   absl::MutexLock lock(&mutex_);
   const Error error(cause.code(),
                     Concat("forming the group of job '", decision.job_id, "': ", cause.what()));
-  spdlog::warn("{}", error.what());
+  spdlog::warn(error.what());
   for (const auto& events : forming_events_) events->OnFault(error);
   forming_events_.clear();
   forming_.clear();

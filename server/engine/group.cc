@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/error.h"
 #include "server/engine/group_guard.h"
 #include "server/layout/difference.h"

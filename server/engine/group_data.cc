@@ -5,8 +5,6 @@
 #include <limits>
 #include <thread>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/error.h"
 #include "server/engine/group.h"
 #include "server/engine/group_guard.h"

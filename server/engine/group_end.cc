@@ -109,7 +109,7 @@ void Group::Abort(const Error& error) {
   aborting_ = true;
   error_ = error;
   abort_began_ = std::chrono::steady_clock::now();
-  spdlog::warn("epoch {} of job '{}' ends: {}", epoch_, job_.id(), error.what());
+  spdlog::warn(Concat("epoch ", epoch_, " of job '", job_.id(), "' ends: ", error.what()));
   horizons_[topology_.node] = OwnHorizon();
   Broadcast(AbortNotice{horizons_[topology_.node], error.code(), error.what()});
   CheckSettled();
@@ -168,7 +168,7 @@ void Group::DropUnfinishedStep() {
     try {
       layer->PunchRemote();
     } catch (const Error& error) {  // the memory stays in use; its content is never read
-      spdlog::warn("layer '{}': {}", layer->name(), error.what());
+      spdlog::warn(Concat("layer '", layer->name(), "': ", error.what()));
     }
   }
 }
@@ -179,7 +179,7 @@ void Group::WarnLate(const OrderCheck::Late& late) {
   const std::string text = Concat(RanksText(late.ranks), late.ranks.size() == 1 ? " is" : " are",
                                   " late: rank ", late.waiting_rank, " submitted ", late.operation,
                                   " (operation ", late.ticket, ") ", waited, " s ago");
-  spdlog::warn("{}", text);
+  spdlog::warn(text);
   for (const auto& member : members_) {
     if (member->state == Member::State::kActive) member->events->OnWarning(text);
   }
@@ -214,7 +214,8 @@ void Group::CheckLateness(std::chrono::steady_clock::time_point now) {
   if (over_) return;
   if (aborting_) {
     if (now - abort_began_ > kSettleTimeout) {
-      spdlog::error("epoch {}: not all nodes said what they can finish within 10 s", epoch_);
+      spdlog::error(
+          Concat("epoch ", epoch_, ": not all nodes said what they can finish within 10 s"));
       Finish();
     }
     return;

@@ -107,7 +107,8 @@ void Group::TryDecide() {
   }
   const StepDecision decision = DecideStep(own.step, sum_squares, values);
   if (!decision.apply) {
-    spdlog::warn("step {} is skipped on all ranks: the gradient norm isn't finite", job_.step + 1);
+    spdlog::warn(
+        Concat("step ", job_.step + 1, " is skipped on all ranks: the gradient norm isn't finite"));
   }
   MarkActive(parts, decision.apply);
   ++job_.step;

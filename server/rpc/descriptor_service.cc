@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/contract/error.h"
 #include "server/rpc/caught_error.h"
 
 namespace zerod {
@@ -53,7 +54,7 @@ void DescriptorService::Run() {
     }
     const int timeout_ms = pause ? static_cast<int>(kPause.count()) : -1;
     if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) {
-      spdlog::error("the descriptor socket is no longer served: {}", ErrnoText(errno));
+      spdlog::error(Concat("the descriptor socket is no longer served: ", ErrnoText(errno)));
       return;
     }
     if (polled[0].revents != 0) return;
@@ -75,8 +76,8 @@ void DescriptorService::Accept() {
     return;
   }
   if (errno == EMFILE || errno == ENFILE) {
-    spdlog::error("a worker can't reach the descriptor socket: {}; raise the limit of open files",
-                  ErrnoText(errno));
+    spdlog::error(Concat("a worker can't reach the descriptor socket: ", ErrnoText(errno),
+                         "; raise the limit of open files"));
     accept_after_ = Clock::now() + kPause;
   }
 }
@@ -97,7 +98,7 @@ bool DescriptorService::Serve(Connection& connection) const {
     Answer(socket, request);
     return true;
   } catch (const Error& error) {
-    spdlog::warn("a connection to the descriptor socket is closed: {}", error.what());
+    spdlog::warn(Concat("a connection to the descriptor socket is closed: ", error.what()));
     return false;
   }
 }

@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "proto/contract/convert.h"
+#include "proto/contract/error.h"
 #include "server/rpc/caught_error.h"
 #include "server/rpc/hello.h"
 
@@ -61,7 +62,7 @@ void WorkerSession::HandleHello(const v1::Hello& hello) {
   greeted_ = true;
   const AttachRequest request = ReadHello(hello);
   name_ = Concat("rank ", request.rank, " (", request.program, ", pid ", request.pid, ")");
-  spdlog::info("{} asks for job '{}'", name_, request.job_id);
+  spdlog::info(Concat(name_, " asks for job '", request.job_id, "'"));
   attach_id_ = engine_.Attach(request, outbox_);
 }
 
@@ -83,7 +84,7 @@ void WorkerSession::HandleSubmit(const v1::WorkerMessage& message) {
 void WorkerSession::HandleDetach(const v1::WorkerMessage& message) {
   RequireWelcomed(message);
   detaching_ = true;
-  spdlog::info("{} detaches{}", name_, message.detach().drop() ? " and drops its job" : "");
+  spdlog::info(Concat(name_, " detaches", message.detach().drop() ? " and drops its job" : ""));
   engine_.Detach(attach_id_, message.detach().drop());
 }
 
@@ -101,7 +102,7 @@ void WorkerSession::RequireWelcomed(const v1::WorkerMessage& message) const {
 
 /// The worker broke the rules, or its request was refused.
 void WorkerSession::Fail(const Error& error) {
-  spdlog::warn("{} is refused: {}", name_, error.what());
+  spdlog::warn(Concat(name_, " is refused: ", error.what()));
   outbox_->OnFault(error);
   if (attach_id_ != 0) engine_.Disconnect(attach_id_, error.what());
 }
@@ -113,7 +114,7 @@ void WorkerSession::End() {
     reason = context_->IsCancelled() ? "its connection broke" : "it closed its stream";
   }
   if (!outbox_->closed() || !outbox_->overflow().empty()) {
-    spdlog::warn("{} is gone: {} without Detach", name_, reason);
+    spdlog::warn(Concat(name_, " is gone: ", reason, " without Detach"));
   }
   if (attach_id_ != 0) engine_.Disconnect(attach_id_, reason);
   // Ends the stream in every case; on a broken one the write fails at once.
