@@ -7,6 +7,12 @@
 namespace zerod {
 namespace {
 
+/// Whether the ranks agree at a ticket. The texts only explain: a node may send none.
+bool AreSame(const Fingerprint& one, const Fingerprint& other) {
+  return one.kind == other.kind && one.layer == other.layer && one.version == other.version &&
+         one.arguments_hash == other.arguments_hash;
+}
+
 /// How two operations differ that are called the same; empty if they aren't.
 std::string Detail(const Fingerprint& one, const Fingerprint& other) {
   if (one.kind != other.kind || one.layer != other.layer) return "";
@@ -28,7 +34,7 @@ std::optional<std::string> OrderCheck::Record(int rank, const Fingerprint& finge
   const auto [found, added] =
       entries_.try_emplace(fingerprint.ticket, Entry{fingerprint, rank, now});
   const Entry& known = found->second;
-  if (added || known.fingerprint == fingerprint) return std::nullopt;
+  if (added || AreSame(known.fingerprint, fingerprint)) return std::nullopt;
   return Concat("the ranks diverge at operation ", fingerprint.ticket, ": rank ", known.rank,
                 " submitted ", describe_(known.fingerprint), ", rank ", rank, " submitted ",
                 describe_(fingerprint), Detail(known.fingerprint, fingerprint),

@@ -242,6 +242,7 @@ std::vector<size_t> BackwardState::CountCalls(Backward& backward) const {
     return a.last_sequence > b.last_sequence;
   });
   std::vector<size_t> plan;
+  plan.reserve(order.size());
   for (const Entry& entry : order) plan.push_back(entry.layer);
   return plan;
 }
