@@ -29,6 +29,9 @@ class Inbox final : public StreamListener {
   void OnMessage(const v1::DaemonMessage& message) override;
   void OnEnd(const grpc::Status& status) override;
 
+  /// Passes a warning on that isn't the daemon's.
+  void Warn(const std::string& message) const { on_warning_(message); }
+
   /// The page outlives the inbox's last message.
   void BindPage(ControlPage& page);
 

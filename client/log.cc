@@ -5,6 +5,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "proto/contract/printable_text.h"
+
 namespace zerod {
 namespace {
 
@@ -22,8 +24,8 @@ spdlog::logger& Logger() {
 
 }  // namespace
 
-void LogInfo(const std::string& message) { Logger().info(message); }
-void LogWarning(const std::string& message) { Logger().warn(message); }
-void LogError(const std::string& message) { Logger().error(message); }
+void LogInfo(const std::string& message) { Logger().info(OneLineText(message)); }
+void LogWarning(const std::string& message) { Logger().warn(OneLineText(message)); }
+void LogError(const std::string& message) { Logger().error(OneLineText(message)); }
 
 }  // namespace zerod

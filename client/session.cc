@@ -79,6 +79,7 @@ class Session::Impl {
   void Wait(Queue queue, uint64_t ticket, const std::string& what);
   void Detach(bool drop);
   void ThrowIfOver() const { inbox_.ThrowIfOver(); }
+  void Warn(const std::string& message) const { inbox_.Warn(message); }
   Mapping MapMemory(MemoryKind kind, int index, int chunk, int64_t size_bytes);
 
   const SessionInfo& info() const { return info_; }
@@ -298,5 +299,7 @@ Mapping Session::MapStage(int layer, int64_t size_bytes) {
 void Session::Detach(bool drop) { impl_->Detach(drop); }
 
 void Session::ThrowIfAborted() const { impl_->ThrowIfOver(); }
+
+void Session::Warn(const std::string& message) const { impl_->Warn(message); }
 
 }  // namespace zerod

@@ -28,8 +28,8 @@ struct SessionOptions {
   std::string job_id = "default";
   AttachMode mode = AttachMode::kAttachOrCreate;
   std::string program = "worker";  ///< shown by `zeroctl sessions`
-  /// Called from the session's own thread with warnings of the daemon (late ranks). May be empty:
-  /// then they are printed to stderr.
+  /// Called from the session's own thread with warnings of the daemon (late ranks), and from the
+  /// thread of a backward that failed. May be empty: then they are printed to stderr.
   std::function<void(const std::string&)> on_warning;
 
   // Performance
@@ -106,6 +106,9 @@ class Session {
 
   /// Throws the reason if the attach is over.
   void ThrowIfAborted() const;
+
+  /// Gives a warning of this process the way of the daemon's: to SessionOptions::on_warning.
+  void Warn(const std::string& message) const;
 
  private:
   class Impl;

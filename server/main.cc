@@ -12,6 +12,7 @@
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <poll.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "proto/contract/error.h"
+#include "proto/contract/printable_text.h"
 #include "proto/contract/standard_output.h"
 #include "server/cluster/cluster.h"
 #include "server/config/command_line.h"
@@ -42,9 +44,25 @@ void LogOfGrpcWhileStopping(gpr_log_func_args* arguments) {
   spdlog::warn(Concat("grpc ", arguments->file, ":", arguments->line, ": ", arguments->message));
 }
 
+/// The message of a log line; a job's or a layer's name in it may hold anything.
+class OneLineFlag : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,
+              spdlog::memory_buf_t& out) override {
+    const std::string text = OneLineText({message.payload.data(), message.payload.size()});
+    out.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<spdlog::custom_flag_formatter> clone() const override {
+    return std::make_unique<OneLineFlag>();
+  }
+};
+
 void SetUpLog(const ServerOptions& options) {
   const auto logger = spdlog::stderr_color_mt("zerod");
-  logger->set_pattern(Concat("%Y-%m-%d %H:%M:%S.%e %^%l%$ node ", options.engine.node, ": %v"));
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<OneLineFlag>('*').set_pattern(
+      Concat("%Y-%m-%d %H:%M:%S.%e %^%l%$ node ", options.engine.node, ": %*"));
+  logger->set_formatter(std::move(formatter));
   logger->set_level(spdlog::level::from_str(options.log_level));
   spdlog::set_default_logger(logger);
   gpr_set_log_function(LogOfGrpc);

@@ -55,6 +55,10 @@ std::string FindAddress(const std::string& given, const Environment& environment
   return "unix:" + DefaultSocketPath(environment("XDG_RUNTIME_DIR").value_or(""), getuid());
 }
 
+std::string FaultOfEmpty(const std::string& text) {
+  return text.empty() ? "an empty text is not allowed" : "";
+}
+
 /// The parser and the places that it fills.
 class Parser {
  public:
@@ -64,7 +68,8 @@ class Parser {
     app_.require_subcommand(0, 1);
     app_.fallthrough();
     app_.add_option("--address", address_, "unix:PATH or HOST:PORT of the daemon")
-        ->type_name("ADDRESS");
+        ->type_name("ADDRESS")
+        ->check(FaultOfEmpty);
     app_.add_option("-o,--output", output_, "table or json [table]")->type_name("FORMAT");
     app_.add_option("--timeout", timeout_, "How long to wait for the daemon [5s]")
         ->type_name("TIME");
@@ -113,7 +118,10 @@ class Parser {
 
   void AddJob(CLI::App* subcommand, bool required) {
     const char* help = required ? "Job id" : "Job id; without it the attached or only job";
-    subcommand->add_option("job", options_.job_id, help)->type_name("JOB")->required(required);
+    subcommand->add_option("job", options_.job_id, help)
+        ->type_name("JOB")
+        ->required(required)
+        ->check(FaultOfEmpty);
   }
 
   static CtlOptions Print(std::string text) {

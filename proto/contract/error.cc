@@ -4,7 +4,12 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "proto/contract/printable_text.h"
+
 namespace zerod {
+
+Error::Error(ErrorCode code, const std::string& message)
+    : std::runtime_error(OneLineText(message)), code_(code) {}
 
 const char* ErrorCodeName(ErrorCode code) noexcept {
   switch (code) {

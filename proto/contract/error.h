@@ -22,10 +22,12 @@ enum class ErrorCode {
 };
 
 /// The one exception of the project: the outside world failed. `what()` says what was wrong, where
-/// (rank, layer, file) and what to do. Copyable, thread-safe to read.
+/// (rank, layer, file) and what to do, in one line: what a terminal could take amiss, in a name
+/// that comes from a file for instance, is shown as OneLineText shows it. Copyable, thread-safe to
+/// read.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ErrorCode code, const std::string& message);
   ErrorCode code() const noexcept { return code_; }
 
  private:

@@ -156,7 +156,8 @@ Fingerprint FingerprintOf(const Operation& operation) {
     default:
       break;
   }
-  return {operation.ticket, operation.kind, operation.layer, operation.version, hasher.value()};
+  return {operation.ticket,  operation.kind, operation.layer,
+          operation.version, hasher.value(), ArgumentsOf(operation)};
 }
 
 }  // namespace zerod

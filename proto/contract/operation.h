@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/contract/argument.h"
 #include "proto/contract/file_range.h"
 #include "proto/contract/plan.h"
 
@@ -94,7 +95,8 @@ struct Fingerprint {
   OperationKind kind = OperationKind::kGather;
   int32_t layer = -1;
   uint64_t version = 0;
-  uint64_t arguments_hash = 0;  ///< of everything else that must be equal
+  uint64_t arguments_hash = 0;           ///< of everything else that must be equal
+  std::vector<Argument> arguments = {};  ///< the same in words, to name a difference; may be cut
 
   bool operator==(const Fingerprint&) const = default;
 };

@@ -113,8 +113,21 @@ void Fill(const Progress& progress, v1::PeerMessage& message) {
     item.set_version(fingerprint.version);
     item.set_arguments_hash(fingerprint.arguments_hash);
     item.set_rank(rank);
+    for (const Argument& argument : fingerprint.arguments) {
+      v1::Argument& text = *item.add_arguments();
+      text.set_what(argument.what);
+      text.set_value(argument.value);
+    }
   }
   out.mutable_last_tickets()->Add(progress.last_tickets.begin(), progress.last_tickets.end());
+}
+
+std::vector<Argument> ArgumentsFrom(const v1::Fingerprint& item) {
+  std::vector<Argument> arguments;
+  for (const v1::Argument& text : item.arguments()) {
+    arguments.push_back({Text(text.what(), "an argument"), Text(text.value(), "an argument")});
+  }
+  return arguments;
 }
 
 Progress From(const v1::Progress& message) {
@@ -129,7 +142,8 @@ Progress From(const v1::Progress& message) {
                          .kind = static_cast<OperationKind>(item.kind()),
                          .layer = item.layer(),
                          .version = item.version(),
-                         .arguments_hash = item.arguments_hash()},
+                         .arguments_hash = item.arguments_hash(),
+                         .arguments = ArgumentsFrom(item)},
          .rank = CountFrom(item.rank(), 0, "the rank of a fingerprint")});
   }
   progress.last_tickets.assign(message.last_tickets().begin(), message.last_tickets().end());

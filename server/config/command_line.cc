@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <map>
 
 #include <CLI/App.hpp>
@@ -151,6 +153,12 @@ void CheckTogether(ServerOptions& options, const std::map<std::string, SourcedVa
   if (options.socket_path.empty() || options.socket_path.size() > longest) {
     refuse("socket", Concat("give a path of 1 to ", longest, " bytes (this one has ",
                             options.socket_path.size(), ")"));
+  }
+  for (const std::string& root : engine.model_roots) {
+    std::error_code fault;
+    if (std::filesystem::is_directory(root, fault)) continue;
+    refuse("model-root", Concat(root, " isn't a folder that can be read: ",
+                                fault ? fault.message() : ErrnoText(ENOTDIR)));
   }
   if (options.listen.empty()) {
     options.listen = options.peers.empty() ? "127.0.0.1:0" : options.peers[engine.node];

@@ -63,12 +63,13 @@ void AppendDeadlines(std::vector<OptionEntry>& table) {
 }
 
 void AppendImport(std::vector<OptionEntry>& table) {
-  table.push_back({"model-root", "DIR,...",
-                   "Absolute folders from which workers may have weights imported; "
-                   "empty: nothing is imported",
-                   "", true, [](const std::string& text, ServerOptions& options) {
-                     options.engine.model_roots = ReadFolderList(text);
-                   }});
+  table.push_back(
+      {"model-root", "DIR,...",
+       "Absolute folders, which must exist, from which workers may have weights imported; "
+       "empty: nothing is imported",
+       "", true, [](const std::string& text, ServerOptions& options) {
+         options.engine.model_roots = ReadFolderList(text);
+       }});
 }
 
 void AppendTuning(std::vector<OptionEntry>& table) {

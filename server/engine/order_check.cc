@@ -5,6 +5,25 @@
 #include "proto/contract/error.h"
 
 namespace zerod {
+namespace {
+
+/// Whether the ranks agree at a ticket. The texts only explain: a node may send none.
+bool AreSame(const Fingerprint& one, const Fingerprint& other) {
+  return one.kind == other.kind && one.layer == other.layer && one.version == other.version &&
+         one.arguments_hash == other.arguments_hash;
+}
+
+/// How two operations differ that are called the same; empty if they aren't.
+std::string Detail(const Fingerprint& one, const Fingerprint& other) {
+  if (one.kind != other.kind || one.layer != other.layer) return "";
+  if (one.version != other.version) {
+    return Concat(" (versions ", one.version, " and ", other.version, ")");
+  }
+  const std::string difference = FirstDifference(one.arguments, other.arguments);
+  return difference.empty() ? " (with other arguments)" : Concat(" (", difference, ")");
+}
+
+}  // namespace
 
 OrderCheck::OrderCheck(int world, Describe describe)
     : describe_(std::move(describe)), last_tickets_(world) {}
@@ -15,17 +34,10 @@ std::optional<std::string> OrderCheck::Record(int rank, const Fingerprint& finge
   const auto [found, added] =
       entries_.try_emplace(fingerprint.ticket, Entry{fingerprint, rank, now});
   const Entry& known = found->second;
-  if (added || known.fingerprint == fingerprint) return std::nullopt;
-  std::string detail;
-  if (known.fingerprint.kind == fingerprint.kind && known.fingerprint.layer == fingerprint.layer) {
-    detail =
-        known.fingerprint.version != fingerprint.version
-            ? Concat(" (versions ", known.fingerprint.version, " and ", fingerprint.version, ")")
-            : " (with other arguments)";
-  }
+  if (added || AreSame(known.fingerprint, fingerprint)) return std::nullopt;
   return Concat("the ranks diverge at operation ", fingerprint.ticket, ": rank ", known.rank,
                 " submitted ", describe_(known.fingerprint), ", rank ", rank, " submitted ",
-                describe_(fingerprint), detail,
+                describe_(fingerprint), Detail(known.fingerprint, fingerprint),
                 "; all ranks must run the same layers in the same order");
 }
 

@@ -23,7 +23,8 @@ class OrderCheck {
   OrderCheck(int world, Describe describe);
 
   /// A rank's (or a node's first) fingerprint of a ticket. Returns what differs, naming ranks,
-  /// ticket and both operations, when another rank did something else there.
+  /// ticket and both operations, or the first argument in which they differ, when another rank did
+  /// something else there.
   std::optional<std::string> Record(int rank, const Fingerprint& fingerprint,
                                     Clock::time_point now);
 

@@ -189,9 +189,11 @@ TEST(CaseBackwardTest, AFailedBackwardIsReportedAndTheNextOneIsRight) {
   }
 }
 
-TEST(CaseBackwardTest, ABackwardThroughWhatWasSavedBeforeAStepRaisesAsInPlainLibTorch) {
+TEST(CaseBackwardTest, ABackwardThroughWhatWasSavedBeforeAStepRaisesAndNamesTheLayer) {
   const Daemons daemons({2});
-  const auto values = RunRanksOrThrow(daemons, [](const SessionOptions& options) {
+  const auto values = RunRanksOrThrow(daemons, [](SessionOptions options) {
+    std::string warning;
+    options.on_warning = [&](const std::string& text) { warning = text; };
     const auto session = Session::Connect(options);
     ShardedModel model(*session, {});
     AddLayers(model, Squares(2));
@@ -206,6 +208,9 @@ TEST(CaseBackwardTest, ABackwardThroughWhatWasSavedBeforeAStepRaisesAsInPlainLib
     }
     if (raised.find("modified by an inplace operation") == std::string::npos) {
       throw std::runtime_error("the old backward raised: " + raised);
+    }
+    if (warning.find("the backward of layer 'square1' failed") == std::string::npos) {
+      throw std::runtime_error("the old backward warned: " + warning);
     }
     Loss(ShardedApply(model), 2, 0).backward();
     const std::vector<double> result = Values({model.ReadTensor("square0.p0", Content::kGradient)});

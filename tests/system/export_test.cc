@@ -1,7 +1,9 @@
 // Export and sampling of models in the daemons.
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <optional>
 
 #include <gmock/gmock.h>
@@ -194,6 +196,41 @@ TEST_F(ExportTest, OnAFullDiskLeavesTheOlderOneAndAllRanksSayWhy) {
     EXPECT_THAT(NamesIn(out_), ElementsAre("config.json", "model.safetensors"));
     EXPECT_NO_THROW(neox::Checkpoint(out_, source.config()));
   }
+}
+
+TEST_F(ExportTest, NamesTensorsWithValuesThatAreNotFinite) {
+  const Source source(FolderOf("parallel") + "/model");
+  const Daemons daemons({2});
+  const auto counts = RunRanksOrThrow(daemons, [&](const SessionOptions& options) {
+    const auto session = Session::Connect(options);
+    ShardedSequential model(*session, {});
+    AddNeox(model, source.config(), [&](neox::Layer& layer) {
+      layer.Load(source.weights());
+      const c10::NoGradGuard no_grad;
+      if (layer.specs()[0].name.find("layers.1") == std::string::npos) return;
+      layer.parameter("attention.dense.bias")[3].fill_(std::numeric_limits<float>::infinity());
+      layer.parameter("attention.dense.weight")[0][1].fill_(-std::nanf(""));
+      // The sum of large values isn't finite either.
+      layer.parameter("mlp.dense_4h_to_h.bias").fill_(3e38F);
+    });
+    const auto names = train::Export(source.ExportTo(out_), source.config(), model);
+    for (const std::string& name : names) {
+      if (name.starts_with("gpt_neox.layers.1.attention.dense.")) continue;
+      throw Error(ErrorCode::kInternal, name);
+    }
+    session->Detach(true);
+    return std::vector<double>{static_cast<double>(names.size())};
+  });
+  EXPECT_THAT(counts, ElementsAre(ElementsAre(2), ElementsAre(0)));  // weight and bias, on rank 0
+  std::vector<float> found(1);
+  neox::Checkpoint(out_, source.config()).Read("gpt_neox.layers.1.attention.dense.bias", 3, found);
+  EXPECT_EQ(found[0], std::numeric_limits<float>::infinity());
+}
+
+TEST(NotFiniteText, NamesOneTensorAndCountsTheOthers) {
+  EXPECT_EQ(train::NotFiniteText({"a"}), "exported NaN or infinite values in tensor 'a'");
+  EXPECT_EQ(train::NotFiniteText({"a", "b", "c"}),
+            "exported NaN or infinite values in tensor 'a' and 2 more");
 }
 
 TEST_F(ExportTest, IntoNowhereIsNamedByAllRanks) {

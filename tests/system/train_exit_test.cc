@@ -51,6 +51,7 @@ class TrainExitTest : public testing::TestWithParam<Fault> {
     WriteFile(folder_.File("heavy/config.json"), kConfig);
     WriteFile(folder_.File("heavy/model.safetensors"), std::string(200, '\xff'));
     WriteFile(folder_.File("tokens"), std::string(4000, '\x02'));  // 0x0202 = 514
+    WriteFile(folder_.File("few"), std::string(4000, '\0'));
     WriteFile(folder_.File("empty"), "");
   }
 
@@ -121,6 +122,20 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"NoText", {"--text", "FOLDER/nothing"}, {}, 5, {"/nothing"}},
         Fault{"EmptyText", {"--text", "FOLDER/empty"}, {}, 5, {"/empty"}},
         Fault{"TokenOutsideTheVocabulary", {"--tokens", "FOLDER/tokens"}, {}, 5, {"514", "256"}},
+        Fault{"OnlyDocumentEnds",
+              {"--mask-documents", "--document-end", "97"},
+              {},
+              5,
+              {"/text", "every token for training"}},
+        Fault{"ExportIntoTheModel", {"--export", "FOLDER/model/."}, {}, 2, {"--export", "--model"}},
+        Fault{"ExportIntoAFile", {"--export", "FOLDER/text"}, {}, 2, {"--export", "/text"}},
+        Fault{"NoVocabulary",
+              {"--tokens", "FOLDER/few", "--token-bytes", "2", "--vocabulary", "FOLDER/none"},
+              {},
+              5,
+              {"/none"}},
+        Fault{"HugeNumber", {"--batch", "99999999999999999999"}, {}, 2, {"--batch", "from 1 to"}},
+        Fault{"HugeBatch", {"--batch", "2000000000"}, {}, 2, {"logits", "this machine has"}},
         Fault{"UnknownOption", {"--stepz", "3"}, {}, 2, {"--stepz"}},
         Fault{"BatchThatDoesNotDivide", {"--micro-batches", "4"}, {}, 2, {"4", "2"}},
         Fault{"SmallWindow", {"--window-bytes", "5000"}, {}, 2, {"5000"}},
@@ -134,6 +149,21 @@ INSTANTIATE_TEST_SUITE_P(
               2,
               {"151 bytes"}}),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(TrainExitTest, AStepInWhichNoTokenCountsHasNoFigure) {
+  const Daemons daemons({1});
+  WriteFile(folder_.File("text"), std::string(17, 'E') + std::string(47, 'x'));
+  const ChildResult result = RunChild(
+      Options(daemons, 0,
+              {"--model", "FOLDER/model", "--text", "FOLDER/text", "--batch", "1", "--seq", "16",
+               "--steps", "2", "--mask-documents", "--document-end", "69", "--log", "FOLDER/log"}),
+      kTimeout);
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.output, HasSubstr("step 1 has no loss and a gradient of zero"));
+  EXPECT_THAT(ReadWholeFile(folder_.File("log")),
+              AllOf(HasSubstr("{\"step\":1,\"loss\":null,\"grad_norm\":0.0,"),
+                    HasSubstr("{\"step\":2,\"loss\":5.")));
+}
 
 TEST(ProgramExitTest, WhatCannotBePrintedIsAnError) {
   const ScratchFolder folder;

@@ -201,7 +201,7 @@ BackwardState::Backward& BackwardState::Current() {
 
 BackwardState::Backward& BackwardState::Start(int id) {
   Backward backward{
-      id, std::vector<size_t>(layers_.size()), std::vector<size_t>(layers_.size()), {}};
+      id, std::vector<size_t>(layers_.size()), std::vector<size_t>(layers_.size()), {}, {}};
   CountAccumulators(backward);
   const std::vector<size_t> plan = CountCalls(backward);
   running_.push_back(std::move(backward));
@@ -242,21 +242,27 @@ std::vector<size_t> BackwardState::CountCalls(Backward& backward) const {
     return a.last_sequence > b.last_sequence;
   });
   std::vector<size_t> plan;
+  plan.reserve(order.size());
   for (const Entry& entry : order) plan.push_back(entry.layer);
   return plan;
 }
 
 void BackwardState::BeforeNode(uint64_t call) {
   if (events_ == nullptr) return;
-  CallProgress& progress = Current().calls.at(call);
-  if (std::exchange(progress.begun, true)) return;
-  const c10::AutoGradMode no_grad(false);
-  events_->OnBackwardBegin(progress.layer);
+  Backward& backward = Current();
+  CallProgress& progress = backward.calls.at(call);
+  if (!std::exchange(progress.begun, true)) {
+    const c10::AutoGradMode no_grad(false);
+    events_->OnBackwardBegin(progress.layer);
+  }
+  // The outermost of calls that share the node is the first to hear of it.
+  if (!backward.running_layer) backward.running_layer = progress.layer;
 }
 
 void BackwardState::AfterNode(uint64_t call) {
   if (events_ == nullptr) return;
   Backward& backward = Current();
+  backward.running_layer.reset();
   CallProgress& progress = backward.calls.at(call);
   if (--progress.nodes_left == 0) EndCall(backward, progress);
 }
@@ -315,14 +321,14 @@ void BackwardState::Fail(int id) noexcept {
   const auto failed = std::find_if(running_.begin(), running_.end(),
                                    [id](const Backward& backward) { return backward.id == id; });
   if (events_ == nullptr || failed == running_.end()) return;
+  BackwardFailure failure{failed->running_layer, {}};
   running_.erase(failed, running_.end());
   if (!running_.empty()) return;
-  std::vector<size_t> incomplete;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    if (incomplete_[layer]) incomplete.push_back(layer);
+    if (incomplete_[layer]) failure.incomplete.push_back(layer);
     incomplete_[layer] = false;
   }
-  events_->OnBackwardFailed(incomplete);
+  events_->OnBackwardFailed(failure);
 }
 
 }  // namespace zerod

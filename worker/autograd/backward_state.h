@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -64,6 +65,7 @@ class BackwardState : public std::enable_shared_from_this<BackwardState> {
     std::vector<size_t> accumulators_left;  // by layer
     std::vector<size_t> calls_left;         // by layer
     std::unordered_map<uint64_t, CallProgress> calls;
+    std::optional<size_t> running_layer = {};  // whose node runs at the moment
   };
   class BackwardWatch;
 

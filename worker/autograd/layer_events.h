@@ -1,11 +1,20 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace zerod {
+
+/// What is known of a backward that threw.
+struct BackwardFailure {
+  /// The layer whose own computation threw; none if it was something outside of all layers.
+  std::optional<size_t> layer;
+  /// Layers that got gradients but no OnGradientsComplete.
+  std::vector<size_t> incomplete;
+};
 
 /// What a backward tells the owner of the layers. Layers and parameters are the indices of
 /// BackwardTracker::AddLayer.
@@ -48,9 +57,8 @@ class LayerEvents {
   /// The outermost backward is done. Every begin has had its end, every gradient its completion.
   virtual void OnBackwardFinished() = 0;
 
-  /// The outermost backward threw. Begins without an end are void. `incomplete` names the layers
-  /// that got gradients but no OnGradientsComplete.
-  virtual void OnBackwardFailed(const std::vector<size_t>& incomplete) noexcept = 0;
+  /// The outermost backward threw. Begins without an end are void.
+  virtual void OnBackwardFailed(const BackwardFailure& failure) noexcept = 0;
 };
 
 }  // namespace zerod

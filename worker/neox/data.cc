@@ -45,6 +45,26 @@ TokenSource::TokenSource(const DataOptions& options)
     eval_file_->CheckVocabulary(options.vocab_size);
     eval_samples_ = (eval_file_->length() - 1) / options.seq;
   }
+  if (options.masked_end) RequireTargets();
+}
+
+/// Without a target that counts there is neither a loss nor a gradient.
+void TokenSource::RequireTargets() const {
+  const auto require = [&](const TokenFile& file, int64_t samples, const char* use,
+                           const auto& batch_of) {
+    for (int64_t sample = 0; sample < samples; ++sample) {
+      if (CountTargets(batch_of(sample).target) > 0) return;
+    }
+    throw Error(ErrorCode::kDataLoss,
+                Concat(file.path(), ": every token for ", use, " is the end of a document, ",
+                       *options_.masked_end, ", and what follows that isn't asked of the model; ",
+                       "use another file or another token as the end"));
+  };
+  require(file_, (epoch_tokens() + options_.seq - 1) / options_.seq, "training",
+          [&](int64_t sample) { return Train(sample, 1); });
+  if (eval_samples_ == 0) return;
+  require(eval_file_ ? *eval_file_ : file_, eval_samples_, "evaluation",
+          [&](int64_t sample) { return Eval(sample, 1); });
 }
 
 int64_t TokenSource::epoch_tokens() const {

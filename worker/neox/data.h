@@ -40,7 +40,7 @@ int64_t CountTargets(const at::Tensor& target);
 /// Samples of a token file. The constructor reads the files once and checks every token; batches
 /// are read from the file when asked for, so that it costs no memory. Throws Error (kNotFound
 /// without the file, else kDataLoss) that names the file: those of TokenFile, shorter than one
-/// sample. Threads may read at the same time.
+/// sample, no target that counts. Threads may read at the same time.
 class TokenSource {
  public:
   explicit TokenSource(const DataOptions& options);
@@ -66,6 +66,7 @@ class TokenSource {
  private:
   void ReadSample(int64_t position, int64_t* out) const;
   TokenBatch Split(const at::Tensor& tokens) const;
+  void RequireTargets() const;
 
   DataOptions options_;
   TokenFile file_;

@@ -237,15 +237,21 @@ void ShardedModel::OnBackwardFinished() {
   ++backwards_;
 }
 
-void ShardedModel::OnBackwardFailed(const std::vector<size_t>& incomplete) noexcept {
+void ShardedModel::OnBackwardFailed(const BackwardFailure& failure) noexcept {
   backward_order_.clear();
-  for (size_t layer : incomplete) slots_->Discard(layer);
+  for (size_t layer : failure.incomplete) slots_->Discard(layer);
   for (Layer& layer : layers_) {
     layer.holds = 0;
     layer.kept = false;
   }
   try {
     ReleaseUnused();
+    session_.ThrowIfAborted();
+    if (!failure.layer) return;
+    // The exception is on its way through LibTorch to the caller of backward(): nothing can be
+    // added to it.
+    session_.Warn(Concat("the backward of layer '", layer_name(*failure.layer),
+                         "' failed; its exception says why"));
   } catch (const Error&) {
     // The session is over; its error reaches the caller of backward() or comes with the next call.
   }

@@ -132,7 +132,7 @@ class ShardedModel : private LayerEvents {
   void OnGradient(size_t layer, size_t parameter, const at::Tensor& gradient) override;
   void OnGradientsComplete(size_t layer) override;
   void OnBackwardFinished() override;
-  void OnBackwardFailed(const std::vector<size_t>& incomplete) noexcept override;
+  void OnBackwardFailed(const BackwardFailure& failure) noexcept override;
 
   Session& session_;
   const ShardedOptions options_;

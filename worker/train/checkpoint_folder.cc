@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include <sys/stat.h>
@@ -32,7 +33,41 @@ bool IsOfCheckpoint(const std::string& name) {
   return index > 0 && name == ShardName(index - 1, count);
 }
 
+/// What hinders making a file in a folder; 0: nothing.
+int FaultOfFolder(const std::string& folder) {
+  std::string name = folder + "/.zerod-probe-XXXXXX";
+  const int fd = mkstemp(name.data());
+  if (fd < 0) return errno;
+  close(fd);
+  unlink(name.c_str());
+  return 0;
+}
+
 }  // namespace
+
+void CheckExportFolder(const std::string& folder, const std::string& model_dir, bool writes) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::kInvalidArgument, Concat("--export ", folder, ": ", why));
+  };
+  struct stat found {};
+  struct stat model {};
+  const bool exists = stat(folder.c_str(), &found) == 0;
+  if (exists && stat(model_dir.c_str(), &model) == 0 && found.st_dev == model.st_dev &&
+      found.st_ino == model.st_ino) {
+    refuse("that is the folder of --model, whose weights would be replaced; give another folder");
+  }
+  if (!writes) return;
+  if (!exists && errno != ENOENT) refuse(ErrnoText(errno));
+  struct stat link {};
+  std::string name = folder;
+  while (name.size() > 1 && name.ends_with('/')) name.pop_back();
+  if (!exists && lstat(name.c_str(), &link) == 0) refuse("it is a link that leads nowhere");
+  const std::string place =
+      exists ? folder : std::filesystem::absolute(name).parent_path().string();
+  if (const int fault = FaultOfFolder(place); fault != 0) {
+    refuse(Concat(place, " isn't a folder that can be written to: ", ErrnoText(fault)));
+  }
+}
 
 CheckpointFolder::CheckpointFolder(const FolderContent& content) : folder_(content.folder) {
   try {

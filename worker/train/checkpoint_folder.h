@@ -21,6 +21,12 @@ struct FolderContent {
   int64_t max_file_bytes = 0;  ///< of tensors in one file
 };
 
+/// Rank 0 writes an export after all the training; what can be known of its folder is said before.
+/// Throws Error(kInvalidArgument): it is `model_dir` itself, whatever its name, whose weights would
+/// be replaced; or, where this rank `writes`, nothing can be made in it, or beside it if it isn't
+/// there. Leaves nothing behind.
+void CheckExportFolder(const std::string& folder, const std::string& model_dir, bool writes);
+
 /// A checkpoint in the making: config.json and model.safetensors, or several files with an index.
 /// Until Publish everything lies under other names; if the object goes before, all of it goes, the
 /// folder too if it was made here. Failures throw neox::WriteError.

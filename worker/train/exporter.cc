@@ -1,6 +1,7 @@
 #include "worker/train/exporter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/isinf.h>
 
 #include "proto/contract/error.h"
@@ -39,6 +41,11 @@ at::ScalarType ScalarTypeOf(DType dtype) {
 /// What becomes of the model's tensors: by their names, those of the files. A tied embedding may be
 /// stored twice.
 using Targets = std::multimap<std::string, neox::StoredTensor>;
+
+/// The sum is quick and finite for all but absurd values; one that isn't says where to look closer.
+bool IsFinite(const at::Tensor& values) {
+  return std::isfinite(values.sum().item<float>()) || at::isfinite(values).all().item<bool>();
+}
 
 neox::StoredTensor TargetOf(const ExportOptions& options, const neox::Config& config,
                             const TensorSpec& tensor, const std::string& published) {
@@ -98,17 +105,23 @@ class Writing {
 
   void Publish() { folder_->Publish(); }
 
+  /// Names of tensors with NaN or infinite values.
+  const std::vector<std::string>& not_finite() const { return not_finite_; }
+
  private:
   void Write(const neox::StoredTensor& target, const TensorSpec& tensor, const at::Tensor& value) {
     const at::Tensor flat = value.reshape({-1});
+    bool finite = true;
     for (int64_t first = 0; first < flat.numel(); first += kPartNumel) {
       const at::Tensor part = Unrounded(
           tensor, first, flat.narrow(0, first, std::min(kPartNumel, flat.numel() - first)));
       const at::Tensor stored = part.to(ScalarTypeOf(target.dtype)).contiguous();
       if (target.dtype != DType::kFloat32) CheckRange(target, part, stored);
+      finite = finite && IsFinite(part);
       folder_->Write(target.name, static_cast<uint64_t>(first),
                      {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()});
     }
+    if (!finite) not_finite_.push_back(target.name);
   }
 
   /// Frozen tensors of a bfloat16 job have no masters. What the elements of `part` were rounded
@@ -134,6 +147,7 @@ class Writing {
   const neox::Checkpoint* source_;
   Targets targets_;
   std::unique_ptr<CheckpointFolder> folder_;
+  std::vector<std::string> not_finite_;
 };
 
 /// Lets rank 0 do something and all ranks know how it went. The first failure of rank 0 is thrown
@@ -174,7 +188,8 @@ class Together {
 
 }  // namespace
 
-void Export(const ExportOptions& options, const neox::Config& config, ShardedModel& model) {
+std::vector<std::string> Export(const ExportOptions& options, const neox::Config& config,
+                                ShardedModel& model) {
   model.Seal();
   Together together(options.folder, model);
   std::unique_ptr<Writing> writing;
@@ -188,6 +203,13 @@ void Export(const ExportOptions& options, const neox::Config& config, ShardedMod
     together.Do([&] { writing->Write(spec, values); });
   }
   together.Do([&] { writing->Publish(); });
+  return writing != nullptr ? writing->not_finite() : std::vector<std::string>();
+}
+
+std::string NotFiniteText(const std::vector<std::string>& names) {
+  ZEROD_CHECK(!names.empty(), "all values are finite");
+  const std::string others = names.size() == 1 ? "" : Concat(" and ", names.size() - 1, " more");
+  return Concat("exported NaN or infinite values in tensor '", names[0], "'", others);
 }
 
 }  // namespace zerod::train

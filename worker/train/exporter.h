@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "proto/contract/plan.h"
 #include "worker/neox/checkpoint.h"
@@ -27,8 +28,15 @@ struct ExportOptions {
 /// than one layer. What the folder held under these names is replaced once everything is on disk;
 /// its other files stay.
 ///
+/// Returns, on rank 0, the names of the tensors that hold NaN or infinite values; they are written
+/// as they are.
+///
 /// On failure (disk full, no permission, a value that the type can't hold) nothing half-made stays,
 /// an older export is as it was, and every rank throws Error with the folder and the reason.
-void Export(const ExportOptions& options, const neox::Config& config, ShardedModel& model);
+std::vector<std::string> Export(const ExportOptions& options, const neox::Config& config,
+                                ShardedModel& model);
+
+/// One line that names the first of these tensors and says how many there are; at least one.
+std::string NotFiniteText(const std::vector<std::string>& names);
 
 }  // namespace zerod::train

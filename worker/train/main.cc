@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "proto/contract/error.h"
+#include "proto/contract/printable_text.h"
 #include "proto/contract/standard_output.h"
-#include "worker/train/printable_text.h"
 #include "worker/train/run.h"
 #include "worker/train/train_options.h"
 
@@ -20,7 +20,7 @@ std::string FirstLine(const std::string& text) { return text.substr(0, text.find
 void Report(const TrainEnvironment& environment, const std::string& message) {
   std::string who = "zerod-train";
   if (environment.session.world_size > 1) who += Concat(" rank ", environment.session.rank);
-  std::cerr << who + ": " + PrintableText(FirstLine(message)) + "\n" << std::flush;
+  std::cerr << who + ": " + OneLineText(message) + "\n" << std::flush;
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -37,7 +37,7 @@ int Main(const std::vector<std::string>& arguments) {
     Report(environment, error.what());
     return ExitCode(error.code());
   } catch (const std::exception& error) {
-    Report(environment, Concat("unexpected failure: ", error.what()));
+    Report(environment, "unexpected failure: " + FirstLine(error.what()));
     return kExitError;
   }
 }

@@ -1,6 +1,7 @@
 #include "worker/train/metrics_log.h"
 
 #include <cerrno>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -28,7 +29,9 @@ std::string StepLine(const StepReport& report) {
 }
 
 std::string EvalLine(int64_t step, double eval_loss) {
-  return Json{{"step", step}, {"eval_loss", eval_loss}}.dump() + "\n";
+  return Json{{"step", step}, {"eval_loss", eval_loss}, {"perplexity", std::exp(eval_loss)}}
+             .dump() +
+         "\n";
 }
 
 MetricsLog::MetricsLog(std::string path) : path_(std::move(path)) {

@@ -9,10 +9,11 @@
 namespace zerod::train {
 
 /// {"step", "loss", "grad_norm", "tokens_per_s", "step_ms"} and a line's end; "skipped": true after
-/// a skipped step only. Numbers that aren't finite are null.
+/// a skipped step only. Numbers that aren't finite are null, also the loss of a step without any
+/// position that counts.
 std::string StepLine(const StepReport& report);
 
-/// {"step", "eval_loss"} and a line's end.
+/// {"step", "eval_loss", "perplexity"} and a line's end.
 std::string EvalLine(int64_t step, double eval_loss);
 
 /// A file of JSON lines, each written at once, so that a reader never waits for a buffer.

@@ -9,6 +9,7 @@
 #include "client/log.h"
 #include "client/options.h"
 #include "proto/contract/error.h"
+#include "proto/contract/printable_text.h"
 #include "worker/neox/forward_context.h"
 #include "worker/sharded/sharded_sequential.h"
 #include "worker/train/console.h"
@@ -16,7 +17,6 @@
 #include "worker/train/figures.h"
 #include "worker/train/metrics_log.h"
 #include "worker/train/model_builder.h"
-#include "worker/train/printable_text.h"
 #include "worker/train/process_setup.h"
 #include "worker/train/progress.h"
 #include "worker/train/run_inputs.h"
@@ -130,11 +130,16 @@ class TrainingRun {
     const StepReport& report = outcome.report;
     log_.Write(StepLine(report));
     progress_.Step(report, Clock::now());
-    result_.loss = report.loss;
+    if (!report.uncounted) result_.loss = report.loss;
     result_.tokens += options_.batch * options_.seq;
     if (report.skipped) {
       console_.Line(Concat("step ", report.step, " was skipped on all ranks: its gradient norm is ",
                            report.grad_norm, "; no parameter changed"));
+    }
+    if (report.uncounted) {
+      console_.Line(Concat("step ", report.step,
+                           " has no loss and a gradient of zero: each of its ",
+                           "tokens is the end of a document"));
     }
     return outcome.stop_signal;
   }
@@ -159,11 +164,13 @@ class TrainingRun {
 
   void WriteExport() {
     const Clock::time_point begin = Clock::now();
-    Export({.folder = options_.export_dir,
-            .config_path = options_.model_dir + "/config.json",
-            .source = inputs_.weights.get(),
-            .dtype = options_.export_dtype},
-           inputs_.config, model_);
+    const std::vector<std::string> not_finite =
+        Export({.folder = options_.export_dir,
+                .config_path = options_.model_dir + "/config.json",
+                .source = inputs_.weights.get(),
+                .dtype = options_.export_dtype},
+               inputs_.config, model_);
+    if (!not_finite.empty()) LogWarning(NotFiniteText(not_finite));
     console_.Line(Concat("exported to ", options_.export_dir, " in ",
                          FixedText(SecondsSince(begin), 1), " s"));
   }

@@ -1,7 +1,6 @@
 #include "worker/train/run_inputs.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +9,9 @@
 
 #include "proto/contract/error.h"
 #include "worker/neox/tensor_spec.h"
+#include "worker/train/checkpoint_folder.h"
 #include "worker/train/text_sampler.h"
+#include "worker/train/train_checks.h"
 #include "worker/train/trainer.h"
 
 namespace zerod::train {
@@ -90,17 +91,11 @@ void ReadPrompt(RunInputs& inputs) {
         "--sample needs --vocabulary FILE to know the text of tokens (deploy/tokenize.py writes "
         "it), or --sample-ids");
   }
-  inputs.prompt = inputs.vocabulary->Encode(sample.prompt->empty() ? "\n" : *sample.prompt);
+  inputs.prompt = inputs.vocabulary->Encode(*sample.prompt);
 }
 
-/// Rank 0 writes the export, after all the training: what can be known before is said before.
-void CheckExport(const TrainOptions& options) {
-  if (options.export_dir.empty() || options.session.rank != 0) return;
-  const auto folder = std::filesystem::absolute(options.export_dir + "/").parent_path();
-  const auto place = std::filesystem::exists(folder) ? folder : folder.parent_path();
-  if (std::filesystem::is_directory(place) && access(place.c_str(), W_OK | X_OK) == 0) return;
-  Refuse(Concat("--export ", options.export_dir, ": ", place.string(),
-                " isn't a folder that can be written to"));
+int64_t MemoryOfMachine() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
 /// A file that was cut short, or is read with the wrong width, is seen before it trains nonsense.
@@ -121,8 +116,11 @@ RunInputs RunInputs::Read(const TrainOptions& given) {
   TrainOptions& options = inputs.options;
   inputs.config = neox::ReadConfig(options.model_dir + "/config.json");
   CheckLength(options, inputs.config);
+  CheckBatchMemory(options, inputs.config.vocab_size, MemoryOfMachine());
   CheckRules(options, inputs.config);
-  CheckExport(options);
+  if (!options.export_dir.empty()) {
+    CheckExportFolder(options.export_dir, options.model_dir, options.session.rank == 0);
+  }
   const int token_bytes = FinishData(inputs.config, options);
   if (!options.data_is_text) {
     CheckTokenCount(options.data_path, token_bytes);
@@ -133,8 +131,10 @@ RunInputs RunInputs::Read(const TrainOptions& given) {
   if (options.epochs) {
     options.steps = neox::StepsOfEpochs(*options.epochs, inputs.tokens->epoch_tokens(),
                                         options.batch * options.seq);
+    CheckSampleCount(options.steps, options.batch);
   }
   if (options.decay_steps == 0) options.decay_steps = options.steps;
+  if (!given.sample.vocabulary_path.empty()) Vocabulary::Read(given.sample.vocabulary_path);
   ReadPrompt(inputs);
   if (!inputs.prompt.empty()) CheckPrompt(inputs.prompt, inputs.config);
   if (neox::Checkpoint::IsIn(options.model_dir)) {

@@ -1,6 +1,7 @@
 #include "worker/train/text_sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <span>
 
@@ -26,6 +27,12 @@ void Check(const SampleOptions& options, const neox::Config& config) {
     Refuse(Concat("the context must be at most the model's ", config.max_position_embeddings,
                   " tokens (max_position_embeddings)"));
   }
+}
+
+constexpr int64_t kNoToken = -1;
+
+bool AllFinite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
 
 /// The last `count` ids as a batch of one.
@@ -102,7 +109,12 @@ std::vector<int64_t> SampleTokens(const std::vector<int64_t>& prompt, const Samp
     const int64_t numel = logits.numel();
     const int64_t allowed = options.vocabulary > 0 ? std::min(options.vocabulary, numel) : numel;
     const std::span<const float> row(logits.const_data_ptr<float>(), static_cast<size_t>(allowed));
-    const int64_t token = model.agree(DrawToken(row, draw, random));
+    const int64_t token = model.agree(AllFinite(row) ? DrawToken(row, draw, random) : kNoToken);
+    if (token == kNoToken) {
+      throw Error(ErrorCode::kDataLoss,
+                  Concat("sampling: the model's output for new token ", made + 1,
+                         " holds values that aren't finite; its weights do too, or are too large"));
+    }
     if (token == options.end_token) break;
     ids.push_back(token);
   }

@@ -34,7 +34,7 @@ struct SampleModel {
   neox::ForwardContext& forward;  ///< the one that the model's layers share
   /// Token ids [1, T] -> logits of the last, [1, 1, V].
   std::function<at::Tensor(const at::Tensor&)> run;
-  /// Rank 0's choice, given this rank's.
+  /// Rank 0's choice (-1: none can be made), given this rank's.
   std::function<int64_t(int64_t)> agree;
 };
 
@@ -49,8 +49,8 @@ void CheckPrompt(const std::vector<int64_t>& prompt, const neox::Config& config)
 
 /// Lets a model continue a prompt (token ids, at least one); returns the new ids. Each new token
 /// costs the forward of one position: keys and values of earlier ones are kept. Leaves
-/// model.forward at evaluation. Throws Error (kInvalidArgument) for options out of range and ids
-/// outside the model's vocabulary.
+/// model.forward at evaluation. Throws Error: kInvalidArgument for options out of range and ids
+/// outside the model's vocabulary; kDataLoss, on all ranks, if rank 0's logits aren't all finite.
 std::vector<int64_t> SampleTokens(const std::vector<int64_t>& prompt, const SampleOptions& options,
                                   const SampleModel& model);
 

@@ -13,10 +13,10 @@ struct DrawOptions {
   double top_p = 1.0;        ///< then among the fewest that have this probability together
 };
 
-/// Draws an index with probability proportional to exp(logit / temperature), among those that the
-/// options leave; of equal logits the lower index counts as more likely. Uses one value of `random`
-/// unless the temperature is 0, and depends on nothing else: the distributions of <random> differ
-/// between libraries.
+/// Draws from finite logits an index with probability proportional to exp(logit / temperature),
+/// among those that the options leave; of equal logits the lower index counts as more likely. Uses
+/// one value of `random` unless the temperature is 0, and depends on nothing else: the
+/// distributions of <random> differ between libraries.
 int64_t DrawToken(std::span<const float> logits, const DrawOptions& options,
                   std::mt19937_64& random);
 

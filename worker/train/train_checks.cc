@@ -1,21 +1,20 @@
 #include "worker/train/train_checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "proto/contract/error.h"
+#include "worker/train/figures.h"
 
 namespace zerod::train {
 namespace {
 
 constexpr double kAny = std::numeric_limits<double>::max();
+constexpr double kEpochsMax = 1e9;
 
 [[noreturn]] void Refuse(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
-}
-
-void RequireAtLeast(const char* option, int64_t value, int64_t lowest) {
-  if (value < lowest) Refuse(Concat(option, " is ", value, "; it must be at least ", lowest));
 }
 
 void RequireBetween(const char* option, double value, double lowest, double highest) {
@@ -26,19 +25,19 @@ void RequireBetween(const char* option, double value, double lowest, double high
   Refuse(Concat(option, " is ", value, "; it must be a number from ", lowest, " to ", highest));
 }
 
+/// At 1 a moment would never take anything up, and the correction of its bias would divide by 0.
+void RequireBeta(const char* option, double value) {
+  if (value >= 0 && value < 1) return;
+  Refuse(Concat(option, " is ", value, "; it must be a number from 0 to below 1"));
+}
+
 void CheckData(const TrainOptions& options) {
-  RequireAtLeast("--batch", options.batch, 1);
-  RequireAtLeast("--seq", options.seq, 1);
-  RequireAtLeast("--steps", options.steps, 0);
-  RequireAtLeast("--micro-batches", options.micro_batches, 1);
-  RequireAtLeast("--document-end", options.document_end.value_or(0), 0);
-  if (options.epochs) {
-    RequireBetween("--epochs", *options.epochs, 0, kAny);
+  if (!options.epochs) {
+    CheckSampleCount(options.steps, options.batch);
+  } else {
+    RequireBetween("--epochs", *options.epochs, 0, kEpochsMax);
     if (*options.epochs == 0)
       Refuse("--epochs is 0; give a number of passes above 0, or --steps 0");
-  }
-  if (options.token_bytes != 0 && options.token_bytes != 2 && options.token_bytes != 4) {
-    Refuse(Concat("--token-bytes is ", options.token_bytes, "; tokens have 2 or 4 bytes"));
   }
   if (options.token_bytes != 0 && options.data_is_text) {
     Refuse("--token-bytes needs --tokens: the tokens of --text are its bytes");
@@ -49,15 +48,15 @@ void CheckData(const TrainOptions& options) {
 }
 
 void CheckOptimizer(const TrainOptions& options) {
-  RequireAtLeast("--warmup", options.warmup_steps, 0);
-  RequireAtLeast("--decay-steps", options.decay_steps, 0);
   RequireBetween("--lr", options.lr, 0, kAny);
   RequireBetween("--min-lr", options.min_lr, 0, kAny);
   RequireBetween("--weight-decay", options.weight_decay, 0, kAny);
   RequireBetween("--clip", options.clip, 0, kAny);
-  RequireBetween("--beta1", options.beta1, 0, 1);
-  RequireBetween("--beta2", options.beta2, 0, 1);
-  RequireBetween("--eps", options.eps, 0, kAny);
+  RequireBeta("--beta1", options.beta1);
+  RequireBeta("--beta2", options.beta2);
+  if (!std::isfinite(options.eps) || options.eps <= 0) {
+    Refuse(Concat("--eps is ", options.eps, "; it must be a number above 0"));
+  }
   if (options.min_lr > options.lr) {
     Refuse(Concat("--min-lr is ", options.min_lr, ", more than the ", options.lr, " of --lr"));
   }
@@ -70,9 +69,6 @@ void CheckOptimizer(const TrainOptions& options) {
 }
 
 void CheckOutput(const TrainOptions& options) {
-  RequireAtLeast("--eval-every", options.eval_every, 0);
-  RequireAtLeast("--sample-tokens", options.sample.tokens, 1);
-  RequireAtLeast("--sample-top-k", options.sample.top_k, 0);
   RequireBetween("--sample-temperature", options.sample.temperature, 0, kAny);
   if (!(options.sample.top_p > 0 && options.sample.top_p <= 1)) {
     Refuse(Concat("--sample-top-p is ", options.sample.top_p,
@@ -81,6 +77,9 @@ void CheckOutput(const TrainOptions& options) {
   if (options.sample.prompt && !options.sample.ids.empty()) {
     Refuse("--sample and --sample-ids exclude each other");
   }
+  if (!options.sample.vocabulary_path.empty() && options.data_is_text) {
+    Refuse("--vocabulary needs --tokens: the tokens of --text are its bytes");
+  }
   if (options.export_dtype && options.export_dir.empty()) {
     Refuse("--export-dtype needs --export DIR");
   }
@@ -88,18 +87,28 @@ void CheckOutput(const TrainOptions& options) {
 
 }  // namespace
 
+void CheckSampleCount(int64_t steps, int64_t batch) {
+  constexpr int64_t kSamplesMax = int64_t{1} << 62;
+  if (steps <= kSamplesMax / batch) return;
+  Refuse(Concat(steps, " steps of --batch ", batch, " are more than 2^62 samples; give fewer"));
+}
+
+void CheckBatchMemory(const TrainOptions& options, int64_t vocabulary, int64_t memory_bytes) {
+  const int64_t samples = options.batch / (options.session.world_size * options.micro_batches);
+  const int64_t tokens = samples * options.seq;
+  const double logits_bytes = 4.0 * static_cast<double>(tokens) * static_cast<double>(vocabulary);
+  if (logits_bytes <= static_cast<double>(memory_bytes)) return;
+  Refuse(Concat("--batch ", options.batch, " and --seq ", options.seq, " make micro-batches of ",
+                tokens, " tokens; their logits alone take ",
+                BytesText(static_cast<int64_t>(std::min(logits_bytes, 9e18))),
+                ", but this machine has ", BytesText(memory_bytes),
+                "; give smaller ones or more --micro-batches"));
+}
+
 void CheckTrainOptions(const TrainOptions& options) {
   CheckData(options);
   CheckOptimizer(options);
   CheckOutput(options);
-  RequireAtLeast("--prefetch", options.prefetch_depth, 0);
-  RequireAtLeast("--threads", options.threads, 1);
-  if (options.threads > kThreadsMax) {
-    Refuse(Concat("--threads is ", options.threads, "; at most ", kThreadsMax, " are possible"));
-  }
-  if (options.prefetch_depth > std::numeric_limits<int>::max()) {
-    Refuse(Concat("--prefetch is ", options.prefetch_depth, "; the model has fewer layers"));
-  }
 }
 
 }  // namespace zerod::train

@@ -43,6 +43,30 @@ int64_t ReadThreads(const std::string& text) {
   return threads;
 }
 
+constexpr int64_t kNumberMax = std::numeric_limits<int32_t>::max();
+constexpr int64_t kTokenMax = std::numeric_limits<uint32_t>::max();
+
+struct Limits {
+  int64_t lowest = 0;
+  int64_t highest = 0;
+};
+
+template <typename Number>
+bool IsNumber(const std::string& text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+template <typename Number>
+std::string NotAllowed(const std::string& text, Number lowest, Number highest) {
+  return Concat("'", text, "' is not allowed; give a whole number from ", lowest, " to ", highest);
+}
+
+/// Of an option whose value is a text.
+std::string FaultOfEmpty(const std::string& text) {
+  return text.empty() ? "an empty text is not allowed" : "";
+}
+
 /// The parser and the places that it fills.
 class Parser {
  public:
@@ -80,10 +104,46 @@ class Parser {
     return app_.add_option(name, value, help)->type_name(type)->group(group_);
   }
 
-  template <typename Values>
-  void Repeated(const char* name, Values& values, const char* type, const std::string& help) {
+  /// Numbers are checked as text: the parser takes what is too large for the largest there is.
+  void AddNumber(const char* name, int64_t& value, const char* type, const std::string& help,
+                 const Limits& limits) {
+    Add(name, value, type, help)->check([limits](const std::string& text) {
+      int64_t number = 0;
+      const bool fits =
+          IsNumber(text, number) && number >= limits.lowest && number <= limits.highest;
+      return fits ? "" : NotAllowed(text, limits.lowest, limits.highest);
+    });
+  }
+
+  void AddSeed(const char* name, uint64_t& value, const char* type, const std::string& help) {
+    Add(name, value, type, help)->check([](const std::string& text) {
+      uint64_t number = 0;
+      return IsNumber(text, number)
+                 ? ""
+                 : NotAllowed(text, uint64_t{0}, std::numeric_limits<uint64_t>::max());
+    });
+  }
+
+  /// CheckTrainOptions knows the limits. The parser takes an empty text for 0.
+  CLI::Option* AddReal(const char* name, double& value, const char* type, const std::string& help) {
+    return Add(name, value, type, help)->check([](const std::string& text) {
+      double number = 0;
+      return IsNumber(text, number) ? "" : Concat("'", text, "' is not allowed; give a number");
+    });
+  }
+
+  void AddText(const char* name, std::string& value, const char* type, const std::string& help) {
+    Add(name, value, type, help)->check(FaultOfEmpty);
+  }
+
+  void Repeated(const char* name, std::vector<std::string>& values, const char* type,
+                const std::string& help) {
     // One value each time it is named, so that a pattern may begin with anything.
-    Add(name, values, type, help)->expected(1)->take_all()->allow_extra_args(false);
+    Add(name, values, type, help)
+        ->expected(1)
+        ->take_all()
+        ->allow_extra_args(false)
+        ->check(FaultOfEmpty);
   }
 
   void Flag(const char* name, bool& value, const std::string& help) {
@@ -92,46 +152,56 @@ class Parser {
 
   void AddData() {
     group_ = "Model and data";
-    Add("--model", options_.model_dir, "DIR",
-        "Folder with config.json; weights from model.safetensors, or from shards with "
-        "model.safetensors.index.json, if they are there, else new ones");
-    Add("--text", text_path_, "FILE", "Train on a text whose bytes are the tokens");
-    Add("--tokens", tokens_path_, "FILE",
-        "Train on little-endian 16- or 32-bit tokens (deploy/tokenize.py makes them)");
+    AddText("--model", options_.model_dir, "DIR",
+            "Folder with config.json; weights from model.safetensors, or from shards with "
+            "model.safetensors.index.json, if they are there, else new ones");
+    AddText("--text", text_path_, "FILE", "Train on a text whose bytes are the tokens");
+    AddText("--tokens", tokens_path_, "FILE",
+            "Train on little-endian 16- or 32-bit tokens (deploy/tokenize.py makes them)");
     Add("--token-bytes", options_.token_bytes, "2|4",
-        "Size of a token [what FILE.json says; without it 2, or 4 for a vocabulary above 65536]");
-    Add("--eval-text,--eval-tokens", options_.eval_path, "FILE",
-        "Evaluate this, of the kind of the training data [its last tenth, see --eval-every]");
-    Add("--document-end", document_end_, "ID", "Token behind each document [what FILE.json says]");
+        "Size of a token [what FILE.json says; without it 2, or 4 for a vocabulary above 65536]")
+        ->check([](const std::string& text) {
+          return text == "2" || text == "4" ? ""
+                                            : Concat("'", text, "' is not allowed; give 2 or 4");
+        });
+    AddText("--eval-text,--eval-tokens", options_.eval_path, "FILE",
+            "Evaluate this, of the kind of the training data [its last tenth, see --eval-every]");
+    AddNumber("--document-end", document_end_, "ID",
+              "Token behind each document [what FILE.json says]", {0, kTokenMax});
     Flag("--mask-documents", options_.mask_documents,
          "Don't ask for the token after a document's end: such positions don't count in loss and "
          "gradient, which are means over those that do");
-    Add("--batch", options_.batch, "N", "Samples per step over all ranks [8]");
-    Add("--seq", options_.seq, "N", "Tokens per sample [128]");
-    Add("--steps", options_.steps, "N", "Steps to have been taken in the end [100]");
-    Add("--epochs", epochs_, "X", "Passes over the data, in place of --steps")->excludes("--steps");
-    Add("--micro-batches", options_.micro_batches, "N",
-        "Parts of a rank's batch whose gradients are accumulated [1]");
-    Add("--shuffle", shuffle_seed_, "SEED",
-        "Permute the samples, each pass otherwise [in file order]");
-    Add("--seed", options_.seed, "SEED", "Of initial weights, dropout and the sample [0]");
+    AddNumber("--batch", options_.batch, "N", "Samples per step over all ranks [8]",
+              {1, kNumberMax});
+    AddNumber("--seq", options_.seq, "N", "Tokens per sample [128]", {1, kNumberMax});
+    AddNumber("--steps", options_.steps, "N", "Steps to have been taken in the end [100]",
+              {0, kStepsMax});
+    AddReal("--epochs", epochs_, "X", "Passes over the data, in place of --steps")
+        ->excludes("--steps");
+    AddNumber("--micro-batches", options_.micro_batches, "N",
+              "Parts of a rank's batch whose gradients are accumulated [1]", {1, kNumberMax});
+    AddSeed("--shuffle", shuffle_seed_, "SEED",
+            "Permute the samples, each pass otherwise [in file order]");
+    AddSeed("--seed", options_.seed, "SEED", "Of initial weights, dropout and the sample [0]");
   }
 
   void AddOptimizer() {
     group_ = "Optimizer";
     Add("--optimizer", optimizer_, "NAME", "adamw or sgd [adamw]");
-    Add("--lr", options_.lr, "RATE", "Learning rate after the warm-up [0.001]");
-    Add("--warmup", options_.warmup_steps, "N", "Steps in which the rate rises linearly [0]");
+    AddReal("--lr", options_.lr, "RATE", "Learning rate after the warm-up [0.001]");
+    AddNumber("--warmup", options_.warmup_steps, "N", "Steps in which the rate rises linearly [0]",
+              {0, kStepsMax});
     Add("--schedule", schedule_, "NAME",
         "Then it is constant, or falls: linear, cosine [constant]");
-    Add("--min-lr", options_.min_lr, "RATE", "Where the fall ends [0]");
-    Add("--decay-steps", options_.decay_steps, "N",
-        "Step at which it ends; counts from the job's beginning [the last one]");
-    Add("--weight-decay", options_.weight_decay, "X", "Decoupled [0]");
-    Add("--clip", options_.clip, "NORM", "Largest global gradient norm; 0: any [0]");
-    Add("--beta1", options_.beta1, "X", "Of AdamW [0.9]");
-    Add("--beta2", options_.beta2, "X", "Of AdamW [0.95]");
-    Add("--eps", options_.eps, "X", "Of AdamW [1e-8]");
+    AddReal("--min-lr", options_.min_lr, "RATE", "Where the fall ends [0]");
+    AddNumber("--decay-steps", options_.decay_steps, "N",
+              "Step at which it ends; counts from the job's beginning [the last one]",
+              {0, kStepsMax});
+    AddReal("--weight-decay", options_.weight_decay, "X", "Decoupled [0]");
+    AddReal("--clip", options_.clip, "NORM", "Largest global gradient norm; 0: any [0]");
+    AddReal("--beta1", options_.beta1, "X", "Of AdamW [0.9]");
+    AddReal("--beta2", options_.beta2, "X", "Of AdamW [0.95]");
+    AddReal("--eps", options_.eps, "X", "Of AdamW [1e-8]");
     Add("--dtype", dtype_, "NAME",
         "Of the parameters: fp32, or bf16 with float32 masters in the daemons [fp32]");
     AddRules();
@@ -153,48 +223,54 @@ class Parser {
 
   void AddOutput() {
     group_ = "Output";
-    Add("--eval-every", options_.eval_every, "N",
+    AddNumber(
+        "--eval-every", options_.eval_every, "N",
         "Evaluate every N steps and at the end; without a file for it the last tenth of the data "
-        "is "
-        "held out; 0: only that file at the end [0]");
-    Add("--log", options_.log_path, "FILE", "JSON lines: one per step and per evaluation");
-    Add("--export", options_.export_dir, "DIR",
-        "At the end write config.json and weights there, as published models have them");
+        "is held out; 0: only that file at the end [0]",
+        {0, kStepsMax});
+    AddText("--log", options_.log_path, "FILE", "JSON lines: one per step and per evaluation");
+    AddText("--export", options_.export_dir, "DIR",
+            "At the end write config.json and weights there, as published models have them");
     Add("--export-dtype", export_dtype_, "NAME", "fp32, fp16 or bf16 [as the imported weights]");
-    Add("--sample", sample_prompt_, "TEXT", "At the end print what the model makes of TEXT");
-    Add("--sample-ids", sample_ids_, "IDS",
-        "The same with the prompt as token ids (deploy/tokenize.py --encode prints them)");
-    Add("--sample-tokens", options_.sample.tokens, "N", "Length of that sample [200]");
-    Add("--sample-temperature", options_.sample.temperature, "X", "0: most likely token [0.8]");
-    Add("--sample-top-k", options_.sample.top_k, "N", "Only from the N most likely; 0: all [0]");
-    Add("--sample-top-p", options_.sample.top_p, "P",
-        "Only from the fewest tokens that have probability P together [1]");
-    Add("--vocabulary", options_.sample.vocabulary_path, "FILE",
-        "Bytes of each token, for the sample [what the FILE.json of --tokens says]");
+    AddText("--sample", sample_prompt_, "TEXT", "At the end print what the model makes of TEXT");
+    AddText("--sample-ids", sample_ids_, "IDS",
+            "The same with the prompt as token ids (deploy/tokenize.py --encode prints them)");
+    AddNumber("--sample-tokens", options_.sample.tokens, "N", "Length of that sample [200]",
+              {1, kNumberMax});
+    AddReal("--sample-temperature", options_.sample.temperature, "X", "0: most likely token [0.8]");
+    AddNumber("--sample-top-k", options_.sample.top_k, "N",
+              "Only from the N most likely; 0: all [0]", {0, kNumberMax});
+    AddReal("--sample-top-p", options_.sample.top_p, "P",
+            "Only from the fewest tokens that have probability P together [1]");
+    AddText("--vocabulary", options_.sample.vocabulary_path, "FILE",
+            "Bytes of each token, for the sample [what the FILE.json of --tokens says]");
   }
 
   void AddJob() {
     group_ = "Job (RANK, WORLD_SIZE and LOCAL_RANK come from the environment)";
-    Add("--job", options_.session.job_id, "ID", "What the state belongs to [ZEROD_JOB, default]");
+    AddText("--job", options_.session.job_id, "ID",
+            "What the state belongs to [ZEROD_JOB, default]");
     Flag("--attach", attach_,
          "Go on with a job that the daemons keep, at its step and place in the data; an error if "
          "there is none [go on if there is one, else a new job]");
     Flag("--create", create_, "Begin a new job; an error if there is one of this name");
     Flag("--drop", options_.drop, "Give the job's state up at the end [keep it]");
-    Add("--socket", options_.session.socket_path, "PATH",
-        "Socket of this node's zerod [ZEROD_SOCKET]");
+    AddText("--socket", options_.session.socket_path, "PATH",
+            "Socket of this node's zerod [ZEROD_SOCKET]");
   }
 
   void AddTuning() {
     group_ = "Performance";
-    Add("--prefetch", options_.prefetch_depth, "N", "Layers asked for before they are needed [1]");
+    AddNumber("--prefetch", options_.prefetch_depth, "N",
+              "Layers asked for before they are needed [1]", {0, kNumberMax});
     Flag("--checkpoint", options_.checkpoint,
          "Recompute activations in the backward instead of keeping them");
     Add("--window-bytes", window_bytes_, "BYTES",
         "Bound on gathered layers in use; takes KiB, MiB, GiB; 0: none [0]");
     Add("--cache-bytes", cache_bytes_, "BYTES",
         "Bound on gathered layers kept for reuse [the daemon's]");
-    Add("--threads", options_.threads, "N", "Of each rank's computation [OMP_NUM_THREADS, 1]");
+    AddNumber("--threads", options_.threads, "N", "Of each rank's computation [OMP_NUM_THREADS, 1]",
+              {1, kThreadsMax});
   }
 
   static int64_t ReadBytes(const char* option, const std::string& given) {
@@ -223,7 +299,7 @@ class Parser {
     if (Given("--document-end")) options_.document_end = document_end_;
     if (Given("--shuffle")) options_.shuffle_seed = shuffle_seed_;
     if (Given("--sample")) options_.sample.prompt = sample_prompt_;
-    if (Given("--sample-ids")) options_.sample.ids = ParseIds(sample_ids_);
+    if (Given("--sample-ids")) FinishIds();
     if (Given("--window-bytes")) {
       options_.session.window_bytes = ReadBytes("--window-bytes", window_bytes_);
     }
@@ -235,6 +311,16 @@ class Parser {
     if (attach_) options_.session.mode = AttachMode::kAttach;
     if (create_) options_.session.mode = AttachMode::kCreate;
     FinishNames();
+  }
+
+  void FinishIds() {
+    try {
+      options_.sample.ids = ParseIds(sample_ids_);
+    } catch (const Error& error) {
+      Refuse(Concat("--sample-ids: ", error.what()));
+    }
+    if (options_.sample.ids.empty())
+      Refuse(Concat("--sample-ids: '", sample_ids_, "' has no token id"));
   }
 
   bool Given(const char* option) const { return app_.count(option) > 0; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <vector>
 
 #include <c10/core/GradMode.h>
@@ -43,16 +44,7 @@ double Trainer::Accumulate(int64_t step, int64_t micro_batch) {
   return loss.item<double>();
 }
 
-/// A micro-batch's loss is a sum divided by the number of its positions; what makes the mean over
-/// the positions of the whole step that count is the rest. Every rank reads the step's targets to
-/// count them, so that the divisor is known without asking the others.
-double Trainer::DivisorOf(int64_t step) const {
-  const int64_t positions = shape_.micro_batch_size() * options_.seq;
-  const int64_t counted = source_.CountTrainTargets(step * shape_.batch, shape_.batch);
-  return static_cast<double>(std::max<int64_t>(counted, 1)) / static_cast<double>(positions);
-}
-
-StepOptions Trainer::MakeStepOptions(int64_t step) const {
+StepOptions Trainer::MakeStepOptions(int64_t step, int64_t counted) const {
   StepOptions options;
   options.optimizer = options_.optimizer;
   options.learning_rate = Schedule{options_.lr, options_.warmup_steps, options_.decay,
@@ -63,7 +55,10 @@ StepOptions Trainer::MakeStepOptions(int64_t step) const {
   options.eps = options_.eps;
   options.weight_decay = options_.weight_decay;
   options.max_grad_norm = options_.clip;
-  options.gradient_divisor = DivisorOf(step);
+  // A micro-batch's loss is a sum divided by the number of its positions; what makes the mean over
+  // the positions of the whole step that count is the rest.
+  options.gradient_divisor = static_cast<double>(std::max<int64_t>(counted, 1)) /
+                             static_cast<double>(shape_.micro_batch_size() * options_.seq);
   options.private_state = PlaceOf(options_, source_).ToText();
   return options;
 }
@@ -71,7 +66,9 @@ StepOptions Trainer::MakeStepOptions(int64_t step) const {
 Trainer::Outcome Trainer::Step(int64_t step, const StopSignals& signals) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
-  StepOptions options = MakeStepOptions(step);
+  // Every rank reads the step's targets to count them, so that nobody asks the others.
+  const int64_t counted = source_.CountTrainTargets(step * shape_.batch, shape_.batch);
+  StepOptions options = MakeStepOptions(step, counted);
   double loss = 0;
   for (int64_t micro_batch = 0; micro_batch < shape_.micro_batches; ++micro_batch) {
     loss += Accumulate(step, micro_batch) / options.gradient_divisor;
@@ -83,8 +80,13 @@ Trainer::Outcome Trainer::Step(int64_t step, const StopSignals& signals) {
   const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   const auto tokens = static_cast<double>(shape_.batch * options_.seq);
   Outcome outcome;
-  outcome.report = {static_cast<int64_t>(result.step), result.values[0], result.grad_norm,
-                    tokens / step_ms * 1000,           step_ms,          result.skipped};
+  outcome.report.step = static_cast<int64_t>(result.step);
+  outcome.report.loss = counted > 0 ? result.values[0] : std::numeric_limits<double>::quiet_NaN();
+  outcome.report.grad_norm = result.grad_norm;
+  outcome.report.tokens_per_s = tokens / step_ms * 1000;
+  outcome.report.step_ms = step_ms;
+  outcome.report.skipped = result.skipped;
+  outcome.report.uncounted = counted == 0;
   outcome.stop_signal = CountStopVotes(result.values);
   return outcome;
 }
@@ -108,7 +110,13 @@ Trainer::Evaluation Trainer::Evaluate(const StopSignals& signals) {
   std::vector<double> values = {loss_sum, count};
   AppendStopVotes(signals.Noted(), values);
   const std::vector<double> sums = model_.Sum(values);
-  return {sums[0] / std::max(sums[1], 1.0), CountStopVotes(sums)};
+  // The file had targets when it was opened.
+  if (sums[1] == 0) {
+    throw Error(ErrorCode::kDataLoss,
+                "no token of the held-out data counts, so nothing could be evaluated; was its file "
+                "changed?");
+  }
+  return {sums[0] / sums[1], CountStopVotes(sums)};
 }
 
 }  // namespace zerod::train

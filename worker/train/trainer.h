@@ -41,13 +41,13 @@ class Trainer {
     int stop_signal = 0;
   };
 
-  /// Forward over the held-out samples, divided among the ranks.
+  /// Forward over the held-out samples, divided among the ranks. Throws Error (kDataLoss) if no
+  /// target counts.
   Evaluation Evaluate(const StopSignals& signals);
 
  private:
   double Accumulate(int64_t step, int64_t micro_batch);
-  StepOptions MakeStepOptions(int64_t step) const;
-  double DivisorOf(int64_t step) const;
+  StepOptions MakeStepOptions(int64_t step, int64_t counted) const;
 
   const TrainOptions& options_;
   const neox::BatchShape shape_;

@@ -83,6 +83,10 @@ TEST(CtlOptions, RefuseWhatTheyDoNotKnow) {
   EXPECT_THAT(Refusal({}), HasSubstr("--help"));
   EXPECT_THAT(Refusal({"halt"}), HasSubstr("halt"));
   EXPECT_THAT(Refusal({"drop"}), HasSubstr("job"));
+  EXPECT_THAT(Refusal({"drop", ""}), HasSubstr("job: an empty text is not allowed"));
+  EXPECT_THAT(Refusal({"layers", ""}), HasSubstr("job: an empty text is not allowed"));
+  EXPECT_THAT(Refusal({"jobs", "--address", ""}), HasSubstr("--address: an empty text"));
+  EXPECT_THAT(Refusal({"jobs", "--timeout", "99999999999999999999"}), HasSubstr("--timeout"));
   EXPECT_THAT(Refusal({"jobs", "-o", "xml"}), HasSubstr("'xml'"));
   EXPECT_THAT(Refusal({"jobs", "--timeout", "soon"}), HasSubstr("'soon'"));
 }

@@ -91,7 +91,8 @@ TEST(PeerMessagesTest, ProgressTravelsWhole) {
                                                .kind = OperationKind::kStep,
                                                .layer = -1,
                                                .version = 3,
-                                               .arguments_hash = kLargest},
+                                               .arguments_hash = kLargest,
+                                               .arguments = {{"a\xff", "1"}, {"", "2"}}},
                                .rank = 6};
   const Progress got = RoundTrip(Progress{.fingerprints = {item, item}, .last_tickets = {5, 0}});
   ASSERT_EQ(got.fingerprints.size(), 2u);
@@ -185,6 +186,9 @@ TEST(PeerMessagesTest, HostileValuesElsewhereAreRefused) {
   item.set_layer(-2);
   EXPECT_EQ(FailureOf(message), "layer -2 of ticket 0");
   item.set_layer(4095);
+  item.add_arguments()->set_value(std::string(70'000, 'x'));
+  EXPECT_THAT(FailureOf(message), ::testing::StartsWith("an argument has 70000 bytes"));
+  item.clear_arguments();
   item.set_rank(-1);
   EXPECT_EQ(FailureOf(message), "the rank of a fingerprint is -1");
 }

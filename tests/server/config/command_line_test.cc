@@ -152,6 +152,17 @@ TEST(CommandLine, NamesOptionValueSourceAndWhatIsAllowed) {
   }
 }
 
+TEST(CommandLine, RefusesModelRootsThatAreNoFolders) {
+  const TemporaryFile file("");
+  EXPECT_EQ(Read({"--model-root", file.folder() + ",/"}).options.engine.model_roots.size(), 2u);
+  EXPECT_THAT(Refusal({"--check-config", "--model-root", "/," + file.folder() + "/none"}),
+              AllOf(HasSubstr("--model-root"), HasSubstr("command line"),
+                    HasSubstr(file.folder() + "/none isn't a folder"),
+                    HasSubstr("No such file or directory")));
+  EXPECT_THAT(Refusal({}, {{"ZEROD_MODEL_ROOT", file.path()}}),
+              AllOf(HasSubstr("environment ZEROD_MODEL_ROOT"), HasSubstr("Not a directory")));
+}
+
 TEST(CommandLine, PrintsEachValueWithItsSource) {
   const TemporaryFile file("cache-bytes = \"1MiB\"\n");
   const StartRequest request =

@@ -93,6 +93,31 @@ TEST_F(LinkedEnginesTest, UnevenNodesSumAllGradientsAndGatherTheSameValues) {
   }
 }
 
+TEST_F(LinkedEnginesTest, NodesWhoseRanksMakeOtherModelsHearTheFirstDifference) {
+  Start({1, 1});
+  Attach();
+  worker(0).Register(VectorLayer("a", kNumel));
+  worker(1).Register(VectorLayer("a", kNumel + 1));
+  for (auto& worker : workers_) {
+    EXPECT_THAT(worker->AwaitFault(), ::testing::AnyOf(HasSubstr("shape [5000] and [5001])"),
+                                                       HasSubstr("shape [5001] and [5000])")));
+    EXPECT_THAT(worker->events().fault(), HasSubstr("(layer 'a' tensor 'a.weight': shape"));
+  }
+}
+
+TEST_F(LinkedEnginesTest, NodesWhoseRanksStepOtherwiseHearTheFirstDifference) {
+  Start({1, 1});
+  Attach();
+  Prepare();
+  All([](auto& worker) { worker.Reduce(0, 1.0f); });
+  worker(0).Step(Sgd(0.25));
+  worker(1).Step(Sgd(0.1));
+  for (auto& worker : workers_) {
+    EXPECT_THAT(worker->AwaitFault(), ::testing::AnyOf(HasSubstr("(learning rate 0.25 and 0.1)"),
+                                                       HasSubstr("(learning rate 0.1 and 0.25)")));
+  }
+}
+
 TEST_F(LinkedEnginesTest, GathersAfterAReadKeepTheirOrder) {
   Start({1, 1});
   Attach();

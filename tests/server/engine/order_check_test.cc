@@ -55,6 +55,16 @@ TEST(OrderCheckTest, ADifferenceInVersionOrArgumentsIsNamed) {
   Fingerprint other = Gather(1, 2, 7);
   other.arguments_hash = 1;
   EXPECT_THAT(order.Record(1, other, kStart).value_or(""), HasSubstr("(with other arguments)"));
+  Fingerprint step = other;
+  step.ticket = 2;
+  step.arguments = {{"rate", "1"}, {"decay", "2"}};
+  EXPECT_FALSE(order.Record(0, step, kStart));
+  Fingerprint silent = step;
+  silent.arguments.clear();
+  EXPECT_FALSE(order.Record(1, silent, kStart));
+  step.arguments_hash = 2;
+  step.arguments[1].value = "3";
+  EXPECT_THAT(order.Record(1, step, kStart).value_or(""), HasSubstr("(decay 2 and 3)"));
 }
 
 TEST(OrderCheckTest, TheOldestTicketThatSomebodyLacksIsLate) {

@@ -199,6 +199,28 @@ TEST_F(BackwardTrackerTest, ABackwardThatThrowsLeavesNothingBehind) {
   EXPECT_EQ(pool.finished(), 1);
 }
 
+TEST_F(BackwardTrackerTest, ABackwardThatThrowsInALayerSaysInWhich) {
+  for (float weight : {2, 3, 5}) pool.AddLayer({Scalar(weight)});
+  for (const bool checkpointed : {false, true}) {
+    const at::Tensor h = Times(0, Scalar(1, false));
+    const at::Tensor y = Times(2, Times(1, h, checkpointed));
+    {
+      const c10::NoGradGuard no_grad;
+      h.add_(1);  // which layer 1 saved
+    }
+    EXPECT_THROW(Backward(y), c10::Error);
+    EXPECT_EQ(pool.failed_layer(), 1U);
+    const at::Tensor between = Times(0, Scalar(1, false));
+    const at::Tensor z = Times(1, between * between, checkpointed);
+    {
+      const c10::NoGradGuard no_grad;
+      between.add_(1);
+    }
+    EXPECT_THROW(Backward(z), c10::Error);
+    EXPECT_EQ(pool.failed_layer(), std::nullopt);
+  }
+}
+
 TEST_F(BackwardTrackerTest, AThrowInsideACheckpointEndsTheOuterBackwardToo) {
   pool.AddLayer({Scalar(2)});
   pool.AddLayer({Scalar(3)});

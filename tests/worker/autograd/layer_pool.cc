@@ -171,11 +171,12 @@ void LayerPool::OnBackwardFinished() {
   }
 }
 
-void LayerPool::OnBackwardFailed(const std::vector<size_t>& incomplete) noexcept {
+void LayerPool::OnBackwardFailed(const BackwardFailure& failure) noexcept {
   ++failed_;
+  failed_layer_ = failure.layer;
   upcoming_.clear();
   DropBackwardHolds();
-  for (size_t layer : incomplete) {
+  for (size_t layer : failure.incomplete) {
     for (at::Tensor& collected : layers_[layer]->collected) collected.reset();
   }
 }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ class LayerPool : public LayerEvents {
   size_t most_held_layers() const { return most_held_; }
   size_t finished() const { return finished_; }
   size_t failed() const { return failed_; }
+  std::optional<size_t> failed_layer() const { return failed_layer_; }  ///< of the last failure
   /// The layers of the calls that backwards ran, in that order.
   const std::vector<size_t>& begun() const { return begun_; }
 
@@ -59,7 +61,7 @@ class LayerPool : public LayerEvents {
   void OnGradient(size_t layer, size_t parameter, const at::Tensor& gradient) override;
   void OnGradientsComplete(size_t layer) override;
   void OnBackwardFinished() override;
-  void OnBackwardFailed(const std::vector<size_t>& incomplete) noexcept override;
+  void OnBackwardFailed(const BackwardFailure& failure) noexcept override;
 
  private:
   struct Slot;
@@ -83,6 +85,7 @@ class LayerPool : public LayerEvents {
   size_t most_held_ = 0;
   size_t finished_ = 0;
   size_t failed_ = 0;
+  std::optional<size_t> failed_layer_;
   std::deque<size_t> upcoming_;
   std::vector<size_t> begun_;
   std::vector<std::shared_ptr<Slot>> free_slots_;

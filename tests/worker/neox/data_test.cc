@@ -149,6 +149,33 @@ TEST(TokenSource, DoesNotCountWhatComesBehindTheEndOfADocument) {
   EXPECT_EQ(TokenSource(options).CountTrainTargets(3, 7), 7 * 9);
 }
 
+TEST(TokenSource, RefusesDataInWhichNothingCounts) {
+  const std::string ends(30, 'E');
+  const ScratchFile all(ends);
+  DataOptions options = Options(all, 9);
+  options.masked_end = 'E';
+  EXPECT_THAT(ComplaintOf([&] { const TokenSource source(options); }),
+              AllOf(HasSubstr(all.path()), HasSubstr("every token for training"), HasSubstr("69")));
+  const ScratchFile few(ends + "x");
+  options = Options(few, 9);
+  options.masked_end = 'E';
+  EXPECT_NO_THROW(TokenSource{options});
+  // What a shuffled pass leaves out isn't trained on.
+  options.seq = 10;
+  options.shuffle_seed = 3;
+  EXPECT_THAT(ComplaintOf([&] { const TokenSource source(options); }), HasSubstr("for training"));
+  options.shuffle_seed.reset();
+  options.eval_path = all.path();
+  EXPECT_THAT(ComplaintOf([&] { const TokenSource source(options); }),
+              AllOf(HasSubstr(all.path()), HasSubstr("every token for evaluation")));
+  const ScratchFile last(Text(180) + std::string(20, 'E'));
+  options = Options(last, 9);
+  options.hold_out = true;
+  options.masked_end = 'E';
+  EXPECT_THAT(ComplaintOf([&] { const TokenSource source(options); }),
+              HasSubstr("every token for evaluation"));
+}
+
 TEST(TokenSource, AnEpochIsOnePassOverTheTokens) {
   const ScratchFile file(Text(103));
   DataOptions options = Options(file, 10);

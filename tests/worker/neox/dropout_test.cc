@@ -36,7 +36,7 @@ class NoEvents : public LayerEvents {
   void OnGradient(size_t /*layer*/, size_t /*parameter*/, const at::Tensor& /*g*/) override {}
   void OnGradientsComplete(size_t /*layer*/) override {}
   void OnBackwardFinished() override {}
-  void OnBackwardFailed(const std::vector<size_t>& /*incomplete*/) noexcept override {}
+  void OnBackwardFailed(const BackwardFailure& /*failure*/) noexcept override {}
 };
 
 LayerContext ContextOf(const Config& config, const std::shared_ptr<ForwardContext>& forward) {

@@ -6,6 +6,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/scratch_folder.h"
@@ -16,6 +18,7 @@ namespace zerod::train {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 constexpr const char* kIndex = "model.safetensors.index.json";
 
@@ -100,6 +103,62 @@ TEST(CheckpointFolder, LeavesNothingUnlessPublished) {
   EXPECT_EQ(FirstOf(folder + "/model.safetensors", "a"), 1);
 }
 
+TEST(CheckpointFolder, RemovesWhatAKilledExportLeft) {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.File("out");
+  Export(folder, 32, 1);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    CheckpointFolder made(Content(folder, 16));
+    WriteAll(made, 2);
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(NamesIn(folder).size(), 2U + 4U);  // beside the older export the parts of the new one
+  EXPECT_EQ(FirstOf(folder + "/model.safetensors", "a"), 1);
+  Export(folder, 32, 3);
+  EXPECT_THAT(NamesIn(folder), ElementsAre("config.json", "model.safetensors"));
+  EXPECT_EQ(FirstOf(folder + "/model.safetensors", "a"), 3);
+}
+
+TEST(CheckpointFolder, CanBeCheckedBeforeItIsMade) {
+  const ScratchFolder scratch;
+  const std::string model = scratch.File("model");
+  std::filesystem::create_directory(model);
+  std::filesystem::create_directory_symlink(model, scratch.File("link"));
+  std::filesystem::create_directory_symlink(scratch.File("none"), scratch.File("loose"));
+  std::ofstream(scratch.File("file")) << "x";
+  const auto refusal = [&](const std::string& folder, bool writes = true) {
+    try {
+      CheckExportFolder(folder, model, writes);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string("(accepted)");
+  };
+  for (const std::string& same :
+       {model, model + "/", model + "/../model/.", scratch.File("link")}) {
+    EXPECT_THAT(refusal(same, false), HasSubstr("that is the folder of --model")) << same;
+  }
+  EXPECT_THAT(refusal(scratch.File("file")), HasSubstr("Not a directory"));
+  EXPECT_THAT(refusal(scratch.File("file/out")), HasSubstr("Not a directory"));
+  EXPECT_THAT(refusal(scratch.File("none/out")), HasSubstr("No such file or directory"));
+  EXPECT_THAT(refusal(scratch.File("loose")), HasSubstr("a link that leads nowhere"));
+  EXPECT_THAT(refusal(scratch.File(std::string(300, 'x'))), HasSubstr("File name too long"));
+  EXPECT_THAT(refusal("/proc/out"), HasSubstr("/proc isn't a folder that can be written to"));
+  EXPECT_NO_THROW(CheckExportFolder(scratch.File("none/out"), model, false));
+  for (const std::string& fine :
+       {scratch.File("new"), scratch.File("new/"), scratch.path().string()}) {
+    EXPECT_NO_THROW(CheckExportFolder(fine, model, true)) << fine;
+  }
+  EXPECT_THAT(NamesIn(scratch.path()),
+              testing::UnorderedElementsAre("model", "link", "loose", "file"));
+}
+
 TEST(CheckpointFolder, NamesAPlaceWhereNothingCanBeMade) {
   const ScratchFolder scratch;
   std::ofstream(scratch.File("file")) << "x";
@@ -108,7 +167,7 @@ TEST(CheckpointFolder, NamesAPlaceWhereNothingCanBeMade) {
       const CheckpointFolder made(Content(scratch.File(name), 8));
       ADD_FAILURE() << name;
     } catch (const neox::WriteError& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr(scratch.File(name)));
+      EXPECT_THAT(error.what(), HasSubstr(scratch.File(name)));
     }
   }
 }

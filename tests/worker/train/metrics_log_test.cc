@@ -61,7 +61,16 @@ TEST(MetricsLine, SaysThatAStepWasSkippedAndStaysValid) {
 }
 
 TEST(MetricsLine, HoldsAnEvaluation) {
-  EXPECT_EQ(EvalLine(100, 1.25), "{\"step\":100,\"eval_loss\":1.25}\n");
+  EXPECT_EQ(EvalLine(100, 0), "{\"step\":100,\"eval_loss\":0.0,\"perplexity\":1.0}\n");
+  const auto line = nlohmann::json::parse(EvalLine(100, 1.25));
+  EXPECT_EQ(line["eval_loss"], 1.25);
+  EXPECT_DOUBLE_EQ(line["perplexity"].get<double>(), 3.4903429574618414);  // e^1.25
+}
+
+TEST(MetricsLine, HasNoFigureForAStepInWhichNothingCounted) {
+  const auto line = nlohmann::json::parse(
+      StepLine({.step = 3, .loss = std::numeric_limits<double>::quiet_NaN(), .uncounted = true}));
+  EXPECT_TRUE(line["loss"].is_null());
 }
 
 TEST_F(MetricsLogFile, ShowsEachLineAsSoonAsItIsWritten) {

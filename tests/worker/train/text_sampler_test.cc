@@ -1,6 +1,7 @@
 #include "worker/train/text_sampler.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
@@ -118,6 +119,35 @@ TEST_F(SamplerTest, LeavesTheModelAtEvaluation) {
   agree_ = [](int64_t /*choice*/) -> int64_t { throw Error(ErrorCode::kAborted, "over"); };
   EXPECT_THROW(SampleTokens({1}, {}, Model()), Error);
   EXPECT_EQ(model_.forward().cache(), nullptr);
+}
+
+TEST_F(SamplerTest, EndsWithAnErrorWhereLogitsAreNotFinite) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    int64_t calls = 0;
+    SampleModel model = Model();
+    model.run = [&](const at::Tensor& ids) {
+      at::Tensor logits = model_.Forward(ids).slice(1, -1).clone();
+      if (++calls == 3) logits[0][0][7] = bad;
+      return logits;
+    };
+    std::vector<int64_t> choices;
+    agree_ = [&](int64_t choice) { return choices.emplace_back(choice); };
+    try {
+      SampleTokens({1}, {.tokens = 9}, model);
+      ADD_FAILURE() << "sampled from " << bad;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+      EXPECT_THAT(error.what(),
+                  HasSubstr("output for new token 3 holds values that aren't finite"));
+    }
+    // The others hear of it: nobody is left waiting.
+    ASSERT_EQ(choices.size(), 3U);
+    EXPECT_EQ(choices[2], -1);
+    // What can't be drawn doesn't matter.
+    calls = 0;
+    EXPECT_EQ(SampleTokens({1}, {.tokens = 9, .vocabulary = 7}, model).size(), 9U);
+  }
 }
 
 TEST_F(SamplerTest, RefusesWhatCannotBeDone) {

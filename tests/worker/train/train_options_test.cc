@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/error.h"
+#include "worker/train/train_checks.h"
 
 namespace zerod::train {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 using Arguments = std::vector<std::string>;
@@ -116,8 +118,6 @@ TEST(TrainOptions, ReadsTokensSeedsAndSizes) {
   EXPECT_TRUE(options.drop);
 }
 
-TEST(TrainOptions, KeepsAnEmptyPrompt) { EXPECT_EQ(Read({"--sample", ""}).sample.prompt, ""); }
-
 TEST(TrainOptions, ReadsWhatFineTuningNeeds) {
   const TrainOptions options =
       Read({"--freeze",     "embed",   "--freeze",       "^head",   "--train",        "layers",
@@ -163,36 +163,95 @@ TEST_P(RefusedOptions, AreNamedInOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     TrainOptions, RefusedOptions,
-    testing::Values(Refused{{"--batch", "0"}, "--batch is 0; it must be at least 1"},
-                    Refused{{"--seq", "-3"}, "--seq is -3"}, Refused{{"--steps", "-1"}, "--steps"},
-                    Refused{{"--micro-batches", "0"}, "--micro-batches is 0"},
-                    Refused{{"--lr", "nan"}, "--lr"}, Refused{{"--lr", "-1"}, "--lr is -1"},
-                    Refused{{"--lr", "fast"}, "--lr"}, Refused{{"--beta2", "1.5"}, "from 0 to 1"},
-                    Refused{{"--sample-temperature", "inf"}, "--sample-temperature"},
-                    Refused{{"--sample-top-p", "1.5"}, "above 0 and at most 1"},
-                    Refused{{"--sample-top-p", "0"}, "--sample-top-p is 0"},
-                    Refused{{"--sample-ids", "1,x"}, "\"x\" is no token id"},
-                    Refused{{"--freeze", "layers.(1"}, "--freeze: 'layers.(1' isn't a regular"},
-                    Refused{{"--lr-scale", "bias"}, "--lr-scale is \"bias\"; give REGEX=X"},
-                    Refused{{"--lr-scale", "bias=-1"}, "\"bias=-1\""},
-                    Refused{{"--schedule", "step"}, "give constant, linear or cosine"},
-                    Refused{{"--min-lr", "1e-4"}, "--min-lr needs --schedule"},
-                    Refused{{"--schedule", "linear", "--min-lr", "1"}, "--min-lr is 1, more than"},
-                    Refused{{"--dtype", "fp16"}, "give fp32 or bf16"},
-                    Refused{{"--export-dtype", "bf16"}, "--export-dtype needs --export"},
-                    Refused{{"--epochs", "0"}, "--epochs is 0"},
-                    Refused{{"--epochs", "1", "--steps", "2"}, "--steps"},
-                    Refused{{"--token-bytes", "3"}, "2 or 4"},
-                    Refused{{"--token-bytes", "2"}, "--token-bytes needs --tokens"},
-                    Refused{{"--mask-documents"}, "--mask-documents needs --document-end"},
-                    Refused{{"--optimizer", "adam"}, "give adamw or sgd"},
-                    Refused{{"--attach", "--create"}, "exclude each other"},
-                    Refused{{"--window-bytes", "much"}, "--window-bytes is \"much\""},
-                    Refused{{"--cache-bytes", "-1"}, "--cache-bytes"},
-                    Refused{{"--tokens", "t.bin"}, "either --text or --tokens"},
-                    Refused{{"--threads", "0"}, "--threads is 0"},
-                    Refused{{"--learning-rate", "1"}, "--learning-rate"},
-                    Refused{{"--steps"}, "--steps"}));
+    testing::Values(
+        Refused{{"--batch", "0"}, "--batch: '0' is not allowed; give a whole number from 1"},
+        Refused{{"--seq", "-3"}, "--seq: '-3'"}, Refused{{"--steps", "-1"}, "--steps"},
+        Refused{{"--micro-batches", "0"}, "--micro-batches: '0'"}, Refused{{"--lr", "nan"}, "--lr"},
+        Refused{{"--lr", "-1"}, "--lr is -1"}, Refused{{"--lr", "fast"}, "--lr"},
+        Refused{{"--beta2", "1.5"}, "from 0 to below 1"},
+        Refused{{"--sample-temperature", "inf"}, "--sample-temperature"},
+        Refused{{"--sample-top-p", "1.5"}, "above 0 and at most 1"},
+        Refused{{"--sample-top-p", "0"}, "--sample-top-p is 0"},
+        Refused{{"--sample-ids", "1,x"}, "--sample-ids: \"x\" is no token id"},
+        Refused{{"--freeze", "layers.(1"}, "--freeze: 'layers.(1' isn't a regular"},
+        Refused{{"--lr-scale", "bias"}, "--lr-scale is \"bias\"; give REGEX=X"},
+        Refused{{"--lr-scale", "bias=-1"}, "\"bias=-1\""},
+        Refused{{"--schedule", "step"}, "give constant, linear or cosine"},
+        Refused{{"--min-lr", "1e-4"}, "--min-lr needs --schedule"},
+        Refused{{"--schedule", "linear", "--min-lr", "1"}, "--min-lr is 1, more than"},
+        Refused{{"--dtype", "fp16"}, "give fp32 or bf16"},
+        Refused{{"--export-dtype", "bf16"}, "--export-dtype needs --export"},
+        Refused{{"--epochs", "0"}, "--epochs is 0"},
+        Refused{{"--epochs", "1", "--steps", "2"}, "--steps"},
+        Refused{{"--token-bytes", "3"}, "2 or 4"},
+        Refused{{"--token-bytes", "2"}, "--token-bytes needs --tokens"},
+        Refused{{"--vocabulary", "v"}, "--vocabulary needs --tokens"},
+        Refused{{"--mask-documents"}, "--mask-documents needs --document-end"},
+        Refused{{"--optimizer", "adam"}, "give adamw or sgd"},
+        Refused{{"--attach", "--create"}, "exclude each other"},
+        Refused{{"--window-bytes", "much"}, "--window-bytes is \"much\""},
+        Refused{{"--cache-bytes", "-1"}, "--cache-bytes"},
+        Refused{{"--tokens", "t.bin"}, "either --text or --tokens"},
+        Refused{{"--threads", "0"}, "--threads: '0'"},
+        Refused{{"--learning-rate", "1"}, "--learning-rate"}, Refused{{"--steps"}, "--steps"}));
+
+TEST(TrainOptions, RefusesWholeNumbersOutOfRange) {
+  for (const char* option :
+       {"--batch", "--seq", "--steps", "--micro-batches", "--warmup", "--decay-steps",
+        "--document-end", "--eval-every", "--sample-tokens", "--sample-top-k", "--prefetch",
+        "--threads", "--shuffle", "--seed", "--token-bytes"}) {
+    for (const char* text :
+         {"99999999999999999999", "-99999999999999999999", "-1", "1.5", "0x", ""}) {
+      EXPECT_THAT(RefusalOf({"--model", "m", "--text", "t", option, text}),
+                  AllOf(HasSubstr(option), HasSubstr("is not allowed; give")))
+          << text;
+    }
+  }
+  EXPECT_EQ(Read({"--seed", "18446744073709551615"}).seed, UINT64_MAX);
+}
+
+TEST(TrainOptions, RefusesNumbersOutOfRange) {
+  for (const char* option : {"--lr", "--min-lr", "--weight-decay", "--clip", "--beta1", "--beta2",
+                             "--eps", "--epochs", "--sample-temperature", "--sample-top-p"}) {
+    for (const char* text : {"nan", "-1", "inf", "1e999", "one", ""}) {
+      EXPECT_THAT(RefusalOf({"--model", "m", "--text", "t", option, text}), HasSubstr(option))
+          << text;
+    }
+  }
+  EXPECT_THAT(RefusalOf({"--model", "m", "--text", "t", "--eps", "0"}),
+              HasSubstr("--eps is 0; it must be a number above 0"));
+  EXPECT_THAT(RefusalOf({"--model", "m", "--text", "t", "--epochs", "1e300"}),
+              HasSubstr("--epochs is 1e+300; it must be a number from 0 to 1e+09"));
+  EXPECT_THAT(RefusalOf({"--model", "m", "--text", "t", "--beta1", "1"}),
+              HasSubstr("--beta1 is 1; it must be a number from 0 to below 1"));
+}
+
+TEST(TrainOptions, RefusesEmptyTexts) {
+  for (const char* option : {"--model", "--text", "--tokens", "--eval-text", "--log", "--export",
+                             "--sample", "--sample-ids", "--vocabulary", "--train", "--freeze",
+                             "--no-decay", "--lr-scale", "--job", "--socket"}) {
+    EXPECT_THAT(RefusalOf({"--model", "m", "--tokens", "t", option, ""}), HasSubstr(option));
+  }
+  EXPECT_THAT(RefusalOf({"--model", "m", "--text", "t", "--sample-ids", " , "}),
+              HasSubstr("--sample-ids: ' , ' has no token id"));
+}
+
+TEST(TrainOptions, RefusesMoreSamplesThanCanBeCounted) {
+  EXPECT_THAT(RefusalOf({"--model", "m", "--text", "t", "--steps", "999999999999", "--batch",
+                         "2000000000"}),
+              HasSubstr("more than 2^62 samples"));
+}
+
+TEST(TrainOptions, ABatchNeedsTheMemoryOfItsLogits) {
+  TrainOptions options = Read({"--batch", "64", "--seq", "100", "--micro-batches", "4"});
+  // On each of two ranks 8 samples at a time: 8 x 100 tokens x 1000 logits of 4 bytes.
+  EXPECT_NO_THROW(CheckBatchMemory(options, 1000, 3'200'000));
+  EXPECT_THROW(CheckBatchMemory(options, 1000, 3'199'999), Error);
+  options.batch = 2147483646;
+  options.seq = 2147483647;
+  options.micro_batches = 1;
+  EXPECT_THROW(CheckBatchMemory(options, 1 << 30, INT64_MAX), Error);
+}
 
 TEST(TrainOptions, RefusesACommandLineWithoutModelOrData) {
   EXPECT_THAT(RefusalOf({"--text", "t"}), HasSubstr("--model is missing"));

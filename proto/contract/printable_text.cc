@@ -1,10 +1,10 @@
-#include "worker/train/printable_text.h"
+#include "proto/contract/printable_text.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdio>
 
-namespace zerod::train {
+namespace zerod {
 namespace {
 
 /// Bytes of the UTF-8 character at `place`, 0 if there is no whole and allowed one.
@@ -27,13 +27,12 @@ size_t CharacterBytes(const std::string& bytes, size_t place) {
   return refused ? 0 : count;
 }
 
-}  // namespace
-
-std::string PrintableText(const std::string& bytes) {
+std::string Escaped(const std::string& bytes, bool keeps_lines) {
   std::string text;
   for (size_t place = 0; place < bytes.size();) {
     const auto byte = static_cast<unsigned char>(bytes[place]);
-    const bool plain = byte == '\n' || byte == '\t' || (byte >= 0x20 && byte < 0x7F);
+    const bool layout = byte == '\n' || byte == '\t';
+    const bool plain = (layout && keeps_lines) || (byte >= 0x20 && byte < 0x7F);
     const size_t count = plain ? 1 : byte < 0x80 ? 0 : CharacterBytes(bytes, place);
     if (count > 0) {
       text += bytes.substr(place, count);
@@ -48,4 +47,10 @@ std::string PrintableText(const std::string& bytes) {
   return text;
 }
 
-}  // namespace zerod::train
+}  // namespace
+
+std::string PrintableText(const std::string& bytes) { return Escaped(bytes, true); }
+
+std::string OneLineText(const std::string& bytes) { return Escaped(bytes, false); }
+
+}  // namespace zerod
