@@ -108,7 +108,7 @@ TEST_F(ModelFileTest, AMissingFileIsNotFound) {
 
 TEST_F(ModelFileTest, WithoutRootsNothingIsRead) {
   try {
-    ModelFile(root_ / "weights", {});
+    const ModelFile file(root_ / "weights", {});
     ADD_FAILURE() << "it was read";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("started without --model-root"));
