@@ -32,24 +32,22 @@ lint_format() {
   sources -name '*.h' -o -name '*.cc' | xargs clang-format-14 --dry-run --Werror
 }
 
-configure_warnings() {
-  configure build-lint -DZEROD_LIBTORCH_DIR="$(libtorch_dir)" -DZEROD_WERROR=ON \
-    -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
-}
-
-# One parse per file for clang-tidy and for clang's thread-safety analysis, which is a warning.
+# One parse per file for clang-tidy and for clang's thread-safety analysis, which is a warning. In a
+# folder of its own: clang takes g++'s precompiled header for a broken one.
 lint_tidy() {
-  configure_warnings
+  configure build-tidy -DZEROD_LIBTORCH_DIR="$(libtorch_dir)" \
+    -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
   # The generated headers must be there to be included.
-  ninja -C build-lint -j "$jobs" -t targets all | sed -n 's/^\(generated\/.*\.pb\.h\): .*/\1/p' |
-    xargs -r ninja -C build-lint -j "$jobs"
+  ninja -C build-tidy -j "$jobs" -t targets all | sed -n 's/^\(generated\/.*\.pb\.h\): .*/\1/p' |
+    xargs -r ninja -C build-tidy -j "$jobs"
   sources -name '*.cc' -not -path 'tests/sanitize/*' |
-    xargs -P "$jobs" -n 1 clang-tidy-14 --quiet -p build-lint \
+    xargs -P "$jobs" -n 1 clang-tidy-14 --quiet -p build-tidy \
       --extra-arg=-Wthread-safety --extra-arg=-Wno-unknown-warning-option
 }
 
 lint_warnings() {
-  configure_warnings
+  configure build-lint -DZEROD_LIBTORCH_DIR="$(libtorch_dir)" -DZEROD_WERROR=ON \
+    -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
   ninja -C build-lint -j "$jobs" all all_verify_interface_header_sets
 }
 
