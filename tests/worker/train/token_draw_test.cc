@@ -12,6 +12,7 @@ namespace {
 /// Logits of these probabilities, shifted.
 std::vector<float> LogitsOf(const std::vector<double>& probabilities) {
   std::vector<float> logits;
+  logits.reserve(probabilities.size());
   for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p)) + 40);
   return logits;
 }
