@@ -33,8 +33,10 @@ std::string BytesOfHex(const std::string& line, const std::string& where) {
 }  // namespace
 
 Vocabulary Vocabulary::OfBytes() {
+  constexpr int kBytes = 256;
   std::vector<std::string> tokens;
-  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  tokens.reserve(kBytes);
+  for (int byte = 0; byte < kBytes; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   return Vocabulary(std::move(tokens));
 }
 
