@@ -12,7 +12,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <netinet/in.h>
-#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -129,30 +129,44 @@ class Node {
   std::unique_ptr<grpc::Server> server_;
 };
 
-/// Collects what is logged for as long as it lives.
+/// Collects what is logged for as long as it lives. Any thread may log while it is read.
 class LogCapture {
  public:
-  LogCapture() : previous_(spdlog::default_logger()) {
-    auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>("capture", sink));
-    spdlog::set_pattern("%v");
+  LogCapture() : previous_(spdlog::default_logger()), sink_(std::make_shared<TextSink>()) {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("capture", sink_));
   }
   ~LogCapture() { spdlog::set_default_logger(previous_); }
 
-  /// Lines that contain `part`. Only after all clusters are gone: the stream isn't locked.
+  /// Lines that contain `part`.
   int Count(const std::string& part) const {
-    std::istringstream lines(text_.str());
+    std::istringstream lines(text());
     int count = 0;
     for (std::string line; std::getline(lines, line);) {
       count += line.find(part) != std::string::npos;
     }
     return count;
   }
-  std::string text() const { return text_.str(); }
+  std::string text() const { return sink_->text(); }
 
  private:
+  class TextSink : public spdlog::sinks::base_sink<std::mutex> {
+   public:
+    std::string text() {
+      const std::lock_guard lock(mutex_);
+      return text_;
+    }
+
+   private:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+      text_.append(message.payload.data(), message.payload.size()).push_back('\n');
+    }
+    void flush_() override {}
+
+    std::string text_;
+  };
+
   std::shared_ptr<spdlog::logger> previous_;
-  std::ostringstream text_;
+  std::shared_ptr<TextSink> sink_;
 };
 
 inline PeerMessage End(uint64_t epoch) { return {.epoch = epoch, .body = EndNotice{}}; }
