@@ -12,7 +12,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <netinet/in.h>
-#include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -149,19 +149,24 @@ class LogCapture {
   std::string text() const { return sink_->text(); }
 
  private:
-  class TextSink : public spdlog::sinks::base_sink<std::mutex> {
+  /// With a lock of ours: ThreadSanitizer doesn't see those that libspdlog takes.
+  class TextSink : public spdlog::sinks::sink {
    public:
-    std::string text() {
+    std::string text() const {
       const std::lock_guard lock(mutex_);
       return text_;
     }
 
-   private:
-    void sink_it_(const spdlog::details::log_msg& message) override {
+    void log(const spdlog::details::log_msg& message) override {
+      const std::lock_guard lock(mutex_);
       text_.append(message.payload.data(), message.payload.size()).push_back('\n');
     }
-    void flush_() override {}
+    void flush() override {}
+    void set_pattern(const std::string& /*pattern*/) override {}
+    void set_formatter(std::unique_ptr<spdlog::formatter> /*formatter*/) override {}
 
+   private:
+    mutable std::mutex mutex_;
     std::string text_;
   };
 
